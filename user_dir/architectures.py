@@ -1,0 +1,51 @@
+"""Every named architecture: a family (what is computed) × a size (how large)."""
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import base_architecture
+
+from .model import TransformerModel
+
+# What makes a family: options that hold unless the command line says otherwise.
+FAMILIES = {
+    "vaswani_transformer": {},  # Vaswani et al. 2017, Table 3: post-norm, sinusoids, no dropout inside attention or FFN
+}
+
+# size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
+SIZES = {
+    "tiny": (4, 128, 256, 4, 0.1),  # Multi30k and IWSLT ablations
+    "iwslt_de_en": (6, 512, 1024, 4, 0.1),  # fairseq's recipe for IWSLT14; its command line sets dropout 0.3
+    "base": (6, 512, 2048, 8, 0.1),  # Vaswani et al. 2017, Table 3, "base"
+    "big": (6, 1024, 4096, 16, 0.3),  # Vaswani et al. 2017, Table 3, "big"
+    "big_en_fr": (6, 1024, 4096, 16, 0.1),  # Vaswani et al. 2017, section 6.1: English–French with dropout 0.1
+}
+
+
+def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dropout: float) -> dict:
+    """The fairseq options that a row of SIZES stands for."""
+    side = {"layers": layers, "embed_dim": embed_dim, "ffn_embed_dim": ffn_embed_dim, "attention_heads": heads}
+    encoder = {f"encoder_{name}": value for name, value in side.items()}
+    # The decoder follows the encoder's sizes where only those are given on the command line, as in fairseq.
+    decoder = {f"decoder_{name}": f"encoder_{name}" for name in side}
+    return {**encoder, **decoder, "dropout": dropout}
+
+
+def set_defaults(args, options: dict) -> None:
+    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have; a name of an option stands for its value."""
+    for name, value in options.items():
+        if not hasattr(args, name):
+            setattr(args, name, getattr(args, value) if value in options else value)
+
+
+def register(family: str, size: str) -> None:
+    """Registers `family`_`size` as a value of fairseq's --arch."""
+
+    @register_model_architecture(family, f"{family}_{size}")
+    def architecture(args) -> None:
+        set_defaults(args, {**size_options(*SIZES[size]), **FAMILIES[family]})
+        base_architecture(args)  # what neither says: fairseq's own defaults
+
+
+for family in FAMILIES:
+    register_model(family)(TransformerModel)
+    for size in SIZES:
+        register(family, size)

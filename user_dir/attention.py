@@ -1,0 +1,212 @@
+"""Multi-head attention (Vaswani et al. 2017, eq. 1 and section 3.2.2; https://arxiv.org/abs/1706.03762).
+
+    Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
+    MultiHead(Q, K, V) = Concat(head_1 … head_h) W^O,   head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i)
+
+Shapes: T target (query) length, S source (key) length, B batch, d = d_model, h heads, d_k and d_v per head.
+A variant with another score or value term overrides `attend`; one that treats each head by itself calls `heads`.
+"""
+
+from typing import NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq import modules
+from torch import Tensor, nn
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values of all heads, and which keys may be seen."""
+
+    q: Tensor  # [B, h, T, d_k]
+    k: Tensor  # [B, h, S, d_k]
+    v: Tensor  # [B, h, S, d_v]
+    mask: Optional[Tensor]  # broadcastable to [B, h, T, S]; bool (True: may be seen) or added to the scores
+
+
+class MultiheadAttention(modules.MultiheadAttention):
+    """fairseq's parameters (`q_proj`, `k_proj`, `v_proj`, `out_proj`), initialisation and call; our computation.
+
+    Args:
+        key_dim: d_k, size of a head's queries and keys (default d / h)
+        value_dim: d_v, size of a head's values (default d / h)
+        others: as in fairseq; one of `self_attention` and `encoder_decoder_attention` is True
+    """
+
+    def __init__(self, embed_dim, num_heads, key_dim=None, value_dim=None, **kwargs):
+        super().__init__(embed_dim, num_heads, **kwargs)
+        self.key_dim = key_dim or self.head_dim
+        self.value_dim = value_dim or self.head_dim
+        if (self.key_dim, self.value_dim) != (self.head_dim, self.head_dim):
+            self.q_proj = nn.Linear(embed_dim, num_heads * self.key_dim)
+            self.k_proj = nn.Linear(self.kdim, num_heads * self.key_dim)
+            self.v_proj = nn.Linear(self.vdim, num_heads * self.value_dim)
+            self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)
+            self.reset_parameters()
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[dict] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ):
+        """Multi-head attention with fairseq's signature.
+
+        Args:
+            query: [T, B, d]
+            key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
+            key_padding_mask: [B, S], True at padding
+            incremental_state: the cache of a decoder that is fed a few tokens at a time
+            static_kv: keys and values of the first cached call hold for all later ones (encoder–decoder attention)
+            attn_mask: [T, S], added to the scores
+            need_weights: also return the attention weights, averaged over the heads
+            need_head_weights: also return the attention weights of each head
+
+        Returns:
+            output [T, B, d]; weights [B, T, S], or [h, B, T, S] of each head, or None
+        """
+        if before_softmax:
+            raise NotImplementedError("scores before the softmax are not kept by this attention")
+        need_weights = need_weights or need_head_weights
+        heads, weights = self.heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
+        if weights is not None:
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+        return self.out_proj(heads.flatten(2)), weights
+
+    def heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
+        """head_1 … head_h before W^O: [T, B, h, d_v]; and the weights [B, h, T, S] if they are needed."""
+        length, batch = query.shape[:2]
+        if incremental_state is None:
+            q, k, v = self.project(query, key)
+            mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
+        else:
+            q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
+        heads, weights = self.attend(Heads(q, k, v, mask), need_weights)
+        if k.size(0) != batch:
+            heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
+        return heads.permute(2, 0, 1, 3), weights
+
+    def attend(self, heads: Heads, need_weights: bool):
+        """Eq. 1 for all heads: [B, h, T, d_v]; and the weights [B, h, T, S] if they are needed."""
+        q, k, v, mask = heads
+        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
+        if not need_weights:
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout), None
+        scores = q @ k.transpose(-1, -2) * self.key_dim**-0.5  # [B, h, T, S]
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+        return F.dropout(weights, dropout) @ v, weights
+
+    # projections
+
+    def project(self, query: Tensor, key: Tensor):
+        """q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v], with one product for all that share an input."""
+        if self.self_attention:
+            return self.split_heads(query, *fuse(self.q_proj, self.k_proj, self.v_proj))
+        return (*self.split_heads(query, *fuse(self.q_proj)), *self.split_heads(key, *fuse(self.k_proj, self.v_proj)))
+
+    def split_heads(self, x: Tensor, weight: Tensor, bias: Tensor, sizes: list[int]) -> list[Tensor]:
+        """Projects x [T, B, d] and splits the product into `sizes` and heads: each [B, h, T, size / h]."""
+        parts = F.linear(x, weight, bias).split(sizes, dim=-1)
+        return [part.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3) for part in parts]
+
+    # cached decoding
+
+    def project_with_cache(self, query, key, key_padding_mask, incremental_state):
+        """As `project`, for queries that continue what `incremental_state` holds; also the mask.
+
+        Self-attention: the T queries are the last of the S positions seen so far. Encoder–decoder attention: the keys
+        of a sentence are kept once for all its beams, and the beams become further queries of that sentence.
+        """
+        cache = self._get_input_buffer(incremental_state)
+        if self.self_attention:
+            if not cache:  # no weight changes while a batch is decoded: join them once
+                cache = {"fused": fuse(self.q_proj, self.k_proj, self.v_proj)}
+            q, k, v = self.split_heads(query, *cache["fused"])
+            if "prev_key" in cache:
+                k = torch.cat([cache["prev_key"], k], dim=2)
+                v = torch.cat([cache["prev_value"], v], dim=2)
+            padding = self._append_prev_key_padding_mask(
+                key_padding_mask, cache.get("prev_key_padding_mask"), k.size(0), k.size(2), static_kv=False
+            )
+            padding = None if padding is None else padding.bool()
+            mask = visible_keys(padding, causal_mask(q.size(2), k), q.dtype)
+            cache = {**cache, "prev_key": k, "prev_value": v, "prev_key_padding_mask": padding}
+        else:
+            if not cache:
+                beams = shared_beams(key, self.beam_size)
+                k, v = self.split_heads(key[:, ::beams], *fuse(self.k_proj, self.v_proj))
+                padding = None if key_padding_mask is None else key_padding_mask[::beams]
+                cache = {"beams": beams, "prev_key": k, "prev_value": v, "prev_key_padding_mask": padding}
+            k, v, padding = cache["prev_key"], cache["prev_value"], cache["prev_key_padding_mask"]
+            (q,) = self.split_heads(query, *fuse(self.q_proj))
+            if cache["beams"] > 1:  # [B·beams, h, T, d_k] → [B, h, beams·T, d_k]
+                q = q.unflatten(0, (-1, cache["beams"])).transpose(1, 2).flatten(2, 3)
+            mask = visible_keys(padding, None, q.dtype)
+        self._set_input_buffer(incremental_state, cache)
+        return q, k, v, mask
+
+    def reorder_incremental_state(self, incremental_state, new_order: Tensor):
+        """Follows beam search, which keeps the hypotheses `new_order` [B·beams]; beams stay with their sentence."""
+        cache = self._get_input_buffer(incremental_state)
+        if not cache:
+            return incremental_state
+        beams = cache.get("beams", 1)
+        if beams > 1:
+            if len(new_order) == beams * len(cache["prev_key"]):
+                return incremental_state  # no sentence has left: nothing that its beams share has changed
+            new_order = new_order[::beams] // beams
+        for name in ("prev_key", "prev_value", "prev_key_padding_mask"):
+            if cache[name] is not None:
+                cache[name] = cache[name].index_select(0, new_order)
+        return self._set_input_buffer(incremental_state, cache)
+
+
+def fuse(*projections: nn.Linear):
+    """Weight, bias and output sizes of several projections of one input as one."""
+    sizes = [p.out_features for p in projections]
+    if len(projections) == 1:
+        return projections[0].weight, projections[0].bias, sizes
+    return torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections]), sizes
+
+
+def ungroup_beams(x: Optional[Tensor], length: int) -> Optional[Tensor]:
+    """[B, h, beams·T, …] → [B·beams, h, T, …]"""
+    return None if x is None else x.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+
+
+def shared_beams(key: Tensor, beams: int) -> int:
+    """`beams` if key [S, B·beams, d] holds each sentence that often, one after the other; else 1.
+
+    It is looked at, because fairseq announces a beam size but not that a later caller uses none.
+    """
+    if beams == 1 or key.size(1) % beams:
+        return 1
+    sentences = key.unflatten(1, (-1, beams))
+    return beams if torch.equal(sentences, sentences[:, :, :1].expand_as(sentences)) else 1
+
+
+def causal_mask(length: int, key: Tensor) -> Optional[Tensor]:
+    """[T, S], -inf where a key [B, h, S, d_k] lies in the future of one of the last T positions; None if none does."""
+    if length == 1:
+        return None
+    future = torch.full((length, key.size(2)), float("-inf"), device=key.device)
+    return future.triu(key.size(2) - length + 1)
+
+
+def visible_keys(padding: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    """The mask of :class:`Heads` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
+    if attn_mask is None:
+        return None if padding is None else ~padding[:, None, None, :].bool()
+    if padding is None:
+        return attn_mask.to(dtype)
+    # Finite, so that a row that sees nothing but padding (a padded query on the left) gives no NaN.
+    return attn_mask.to(dtype).masked_fill(padding[:, None, None, :].bool(), torch.finfo(dtype).min / 2)

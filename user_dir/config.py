@@ -1,0 +1,58 @@
+"""The options of our models: fairseq's TransformerConfig and what we add to it."""
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+
+
+@dataclass
+class VariantConfig(TransformerConfig):
+    attention_key_dim: Optional[int] = field(
+        default=None,
+        metadata={"help": "d_k: size of a head's queries and keys; default: d_model / heads (Vaswani et al. 2017, Table 3, rows B)"},
+    )
+    attention_value_dim: Optional[int] = field(
+        default=None,
+        metadata={"help": "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"},
+    )
+    autocast: ChoiceEnum(["off", "bf16"]) = field(
+        default="off",
+        metadata={
+            "help": "run matrix products in this precision, on CPU and GPU; parameters, their gradients and the "
+            "optimizer stay float32 and need no loss scaling (fairseq's --bf16 is for TPUs)"
+        },
+    )
+
+
+class UnsupportedOption(ValueError):
+    """An option of fairseq's Transformer that our models do not carry."""
+
+
+# option: what to do instead. An option that is neither here nor carried out would be silently ignored: there is none.
+UNSUPPORTED = {
+    "quant_noise_pq": "our attention multiplies the projections' weights directly; train without it",
+    "quant_noise_scalar": "our attention multiplies the projections' weights directly; train without it",
+    "adaptive_softmax_cutoff": "use a subword vocabulary, which the full softmax handles",
+    "tie_adaptive_weights": "it belongs to --adaptive-softmax-cutoff, which is not carried",
+    "tie_adaptive_proj": "it belongs to --adaptive-softmax-cutoff, which is not carried",
+    "adaptive_input": "use a subword vocabulary; fairseq's Transformer ignores this option",
+    "char_inputs": "use a subword vocabulary; fairseq's Transformer ignores this option",
+    "merge_src_tgt_embed": "prepare the data with a joint vocabulary and use --share-all-embeddings",
+    "cross_self_attention": "use fairseq's own --arch transformer for it",
+    "no_cross_attention": "use fairseq's own --arch transformer for it",
+    "base_layers": "use fairseq's own --arch transformer for it",
+    "encoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
+    "decoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
+    "encoder_layers_to_keep": "train with the number of layers that you want",
+    "decoder_layers_to_keep": "train with the number of layers that you want",
+}
+
+
+def refuse_unsupported(cfg: VariantConfig) -> None:
+    """Raises UnsupportedOption, naming the option and what to do, if `cfg` asks for what our models do not carry."""
+    for name, remedy in UNSUPPORTED.items():
+        value = cfg.quant_noise.scalar if name == "quant_noise_scalar" else getattr(cfg, name)
+        if value:
+            raise UnsupportedOption(f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}.")

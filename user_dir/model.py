@@ -1,0 +1,89 @@
+"""Model, encoder and decoder: fairseq's, with layers chosen from the configuration."""
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+
+from .autocast import autocast
+from .config import VariantConfig, refuse_unsupported
+from .layers import TransformerDecoderLayer, TransformerEncoderLayer
+
+
+class TransformerModel(TransformerModelBase):
+    """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; `VariantConfig` says which."""
+
+    @classmethod
+    def add_args(cls, parser):
+        # No defaults here: architectures.py gives each architecture its own.
+        gen_parser_from_dataclass(parser, VariantConfig(), delete_default=True, with_prefix="")
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
+
+        Raises:
+            UnsupportedOption: for an option of fairseq's Transformer that is not carried
+        """
+        cfg = VariantConfig.from_namespace(args)
+        refuse_unsupported(cfg)
+        return super().build_model(cfg, task)
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return TransformerEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return TransformerDecoder(cfg, tgt_dict, embed_tokens)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
+        self.decoder.set_beam_size(beam_size)
+
+
+class TransformerEncoder(TransformerEncoderBase):
+    """fairseq's encoder with our layers."""
+
+    def build_encoder_layer(self, cfg):
+        return wrap(TransformerEncoderLayer(cfg), cfg)
+
+    @autocast
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+
+class TransformerDecoder(TransformerDecoderBase):
+    """fairseq's decoder with our layers."""
+
+    need_attention = True
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        return wrap(TransformerDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    @autocast
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+    def extract_features(self, *args, alignment_layer=None, **kwargs):
+        """As fairseq's, which returns the last layer's attention weights: here only where somebody reads them.
+
+        They cost a product and a softmax outside the fused attention at every step of training and of beam search.
+        """
+        if alignment_layer is None and (self.training or not self.need_attention):
+            alignment_layer = -1  # no layer
+        return super().extract_features(*args, alignment_layer=alignment_layer, **kwargs)
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """Called by fairseq before it generates; `need_attn` is its --print-alignment."""
+        self.need_attention = need_attn
+
+
+def wrap(layer, cfg: VariantConfig):
+    """`layer` with activation checkpointing and FSDP's sharding where `cfg` asks for them.
+
+    A checkpointed layer is always a unit of FSDP's own, as in fairseq: it must gather its weights again by itself.
+    """
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)

@@ -1,0 +1,1 @@
+"""Commands about trained models: python -m user_dir.tools.NAME"""

@@ -1,0 +1,139 @@
+"""Averages the parameters of checkpoints of one training run into one checkpoint.
+
+    python -m user_dir.tools.average_checkpoints RUN --last 5 --by update --output RUN/average.pt
+    python -m user_dir.tools.average_checkpoints a.pt b.pt c.pt --output average.pt
+
+Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and the last 20 of a big model.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import sys
+
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu, torch_persistent_save
+
+from ..compatibility import allow_fairseq_checkpoints
+
+# The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
+PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
+
+
+class BadCheckpoints(ValueError):
+    """Checkpoints that are not there, cannot be read or do not belong together."""
+
+
+def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.Path]:
+    """The `count` checkpoints of `folder` with the highest epoch or update ("epoch", "update"), the newest last.
+
+    Raises:
+        BadCheckpoints: if there are fewer
+    """
+    numbered = {int(m[1]): path for path in folder.glob("*.pt") if (m := PATTERNS[by].fullmatch(path.name))}
+    if len(numbered) < count:
+        raise BadCheckpoints(
+            f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged: "
+            f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
+        )
+    return [numbered[number] for number in sorted(numbered)[-count:]]
+
+
+def load(path: pathlib.Path) -> dict:
+    """fairseq's checkpoint `path`, weights only.
+
+    Raises:
+        BadCheckpoints: if it is missing or is not a checkpoint
+    """
+    if not path.is_file():
+        raise BadCheckpoints(f"there is no checkpoint {path}")
+    try:
+        state = load_checkpoint_to_cpu(str(path))
+        state["model"]
+    except Exception as error:  # a truncated or foreign file fails in many ways, all of which mean the same
+        raise BadCheckpoints(f"{path} is not a fairseq checkpoint that can be read ({type(error).__name__})") from error
+    return state
+
+
+def average(paths: list[pathlib.Path]) -> dict:
+    """The last of the checkpoints, its parameters replaced by the mean over all; one file is in memory at a time.
+
+    Sums are float32 whatever the files hold; the mean has the files' precision. What is not a floating-point number
+    (a counter) is the last file's.
+
+    Raises:
+        BadCheckpoints: if the parameters' names or shapes differ, or a parameter is not finite
+    """
+    sums: dict[str, torch.Tensor] = {}
+    for path in paths:
+        state = load(path)
+        model = state["model"]
+        shapes = {name: tuple(value.shape) for name, value in model.items()}
+        if sums and shapes != (known := {name: tuple(value.shape) for name, value in sums.items()}):
+            name = sorted(set(shapes.items()) ^ set(known.items()))[0][0]
+            raise BadCheckpoints(
+                f"{path} is of another model than {paths[0]}: {name} is {shapes.get(name, 'missing')} "
+                f"in the one and {known.get(name, 'missing')} in the other"
+            )
+        for name, value in model.items():
+            if not value.is_floating_point():
+                sums[name] = value
+                continue
+            if not torch.isfinite(value).all():
+                raise BadCheckpoints(f"{name} in {path} is not finite: the training diverged")
+            value = value.float()
+            sums[name] = sums[name] + value if name in sums else value
+    for name, value in model.items():
+        if value.is_floating_point():
+            model[name] = (sums[name] / len(paths)).to(value.dtype)
+    return without_training_state(state)
+
+
+def without_training_state(state: dict) -> dict:
+    """`state` as a checkpoint to translate with: an optimizer's state would not belong to averaged parameters."""
+    state["last_optimizer_state"] = None
+    # fairseq's exponential moving average of the last checkpoint is not the average that was asked for.
+    state.get("extra_state", {}).pop("ema", None)
+    state.get("extra_state", {}).pop("ema_fp32_params", None)
+    return state
+
+
+def save(state: dict, path: pathlib.Path) -> None:
+    """Writes the checkpoint under a temporary name, then renames it: nobody sees half a file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            torch_persistent_save(state, file)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="average_checkpoints", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="+", type=pathlib.Path, help="checkpoint files, or one folder of a run with --last")
+    parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
+    parser.add_argument("--by", choices=PATTERNS, default="epoch", help="what orders them: fairseq's checkpointE.pt or checkpoint_E_U.pt")
+    parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
+    args = parser.parse_args(arguments)
+    if (args.last is not None) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
+        parser.error("give either checkpoint files, or one folder and --last N")
+    if args.last is not None and args.last < 1:
+        parser.error(f"--last {args.last}: at least one checkpoint is needed")
+    return args
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
+    allow_fairseq_checkpoints()
+    try:
+        paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
+        save(average(paths), args.output)
+    except (BadCheckpoints, OSError) as error:
+        sys.exit(f"average_checkpoints: {error}")
+    print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")
+
+
+if __name__ == "__main__":
+    main()
