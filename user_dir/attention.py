@@ -102,7 +102,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         scores = q @ k.transpose(-1, -2) * self.key_dim**-0.5  # [B, h, T, S]
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+        weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
         return F.dropout(weights, dropout) @ v, weights
 
     # projections

@@ -7,13 +7,12 @@ Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and t
 """
 
 import argparse
-import os
 import pathlib
 import re
 import sys
 
 import torch
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu, torch_persistent_save
+from fairseq.checkpoint_utils import torch_persistent_save
 
 from ..compatibility import allow_fairseq_checkpoints
 
@@ -49,8 +48,8 @@ def load(path: pathlib.Path) -> dict:
     if not path.is_file():
         raise BadCheckpoints(f"there is no checkpoint {path}")
     try:
-        state = load_checkpoint_to_cpu(str(path))
-        state["model"]
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        state["model"], state["cfg"]
     except Exception as error:  # a truncated or foreign file fails in many ways, all of which mean the same
         raise BadCheckpoints(f"{path} is not a fairseq checkpoint that can be read ({type(error).__name__})") from error
     return state
@@ -99,17 +98,6 @@ def without_training_state(state: dict) -> dict:
     return state
 
 
-def save(state: dict, path: pathlib.Path) -> None:
-    """Writes the checkpoint under a temporary name, then renames it: nobody sees half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            torch_persistent_save(state, file)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="average_checkpoints", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help="checkpoint files, or one folder of a run with --last")
@@ -129,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
     allow_fairseq_checkpoints()
     try:
         paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
-        save(average(paths), args.output)
+        torch_persistent_save(average(paths), str(args.output))  # under a temporary name, then renamed
     except (BadCheckpoints, OSError) as error:
         sys.exit(f"average_checkpoints: {error}")
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")

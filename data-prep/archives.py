@@ -1,0 +1,48 @@
+"""Reads texts out of archives in memory; nothing is ever unpacked to disk, let alone run."""
+
+import contextlib
+import gzip
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from errors import PreparationError
+from text import decoded
+
+DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+
+
+def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
+    """Lines of the text found by opening the file and then, step by step, what is inside it.
+
+    Tar (compressed or not) and zip archives are told by their names' endings, and so are gz files.
+    """
+    where = " in ".join(reversed([str(file), *steps]))
+    try:
+        with contextlib.ExitStack() as opened:
+            stream: BinaryIO = opened.enter_context(open(file, "rb"))
+            name = file.name
+            for step in steps:
+                stream, name = _member(stream, name, step, opened), step
+            if name.endswith(".gz"):
+                stream = opened.enter_context(gzip.open(stream))
+            for line in decoded(stream, where):
+                yield line.removesuffix("\n")
+    except DAMAGED as error:
+        raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
+
+
+def _member(stream: BinaryIO, archive: str, member: str, opened: contextlib.ExitStack) -> BinaryIO:
+    try:
+        if archive.endswith(".zip"):
+            return opened.enter_context(opened.enter_context(zipfile.ZipFile(stream)).open(member))
+        inside = opened.enter_context(tarfile.open(fileobj=stream)).extractfile(member)
+    except KeyError:
+        inside = None
+    if inside is None:
+        raise PreparationError(f"{archive}: holds no file {member}; the registry of corpora names the wrong one")
+    return opened.enter_context(inside)

@@ -1,0 +1,81 @@
+"""Dictionaries and binary data sets as fairseq-preprocess writes them, several times faster.
+
+fairseq-preprocess reads its files line by line with a seek each, makes tensors element by element, and works on one
+file after the other: 43 s for 173,000 sentence pairs on two cores where this takes 9. The formats are fairseq's own
+classes' work; a test compares all files with those of the command, byte by byte.
+"""
+
+from collections import Counter
+from concurrent.futures import Executor
+from pathlib import Path
+
+from parallel import progress
+from text import read_lines
+
+UNKNOWN = "unknown subwords"
+
+
+def import_fairseq() -> None:
+    """Importing fairseq takes six seconds: idle worker processes can do it before it is needed."""
+    import fairseq.data  # noqa: F401
+
+
+def count_symbols(path: Path) -> Counter[str]:
+    """How often each symbol occurs in a text."""
+    counts: Counter[str] = Counter()
+    for line in read_lines(path):
+        counts.update(line.split())
+    return counts
+
+
+def write_dictionary(counts: Counter[str], path: Path) -> int:
+    """Writes a dictionary of all symbols, most frequent first; returns its size with fairseq's special symbols.
+
+    No symbol is left out for being rare: after byte-pair encoding those are single letters and a few of the pieces
+    that longer ones were made of, 1 in 40 of Tatoeba's are seen less than five times.
+    """
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    for symbol, count in sorted(counts.items()):
+        dictionary.add_symbol(symbol, count)
+    dictionary.finalize()  # as fairseq-preprocess does: sorted by count, padded to a multiple of eight
+    dictionary.save(str(path))
+    return len(dictionary)
+
+
+def binarise(text: Path, dictionary_path: Path, prefix: Path) -> dict[str, int]:
+    """Writes PREFIX.bin and PREFIX.idx; returns the number of sentences, subwords and unknown subwords."""
+    import torch
+    from fairseq.data import Dictionary, indexed_dataset
+
+    dictionary = Dictionary.load(str(dictionary_path))
+    indices, unknown, end = dictionary.indices, dictionary.unk(), dictionary.eos()
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=len(dictionary))
+    totals = {"sentences": 0, "subwords": 0, UNKNOWN: 0}
+    for line in progress(read_lines(text), f"data-bin {text.name}", unit=" lines"):
+        sentence = [indices.get(symbol, unknown) for symbol in line.split()]
+        builder.add_item(torch.tensor([*sentence, end], dtype=torch.int32))
+        totals["sentences"] += 1
+        totals["subwords"] += len(sentence)
+        totals[UNKNOWN] += sentence.count(unknown)
+    builder.finalize(f"{prefix}.idx")
+    return totals
+
+
+def make_data_bin(texts: Path, folder: Path, source: str, target: str, joined: bool, workers: Executor) -> dict:
+    """Dictionaries from the training texts in the folder `texts`, then all its texts as binary data sets."""
+    languages = (source, target)
+    counts = list(workers.map(count_symbols, [texts / f"train.{language}" for language in languages]))
+    if joined:
+        counts = [counts[0] + counts[1]] * 2
+    dictionaries = [folder / f"dict.{language}.txt" for language in languages]
+    sizes = workers.map(write_dictionary, counts, dictionaries)
+    totals = {"dictionaries": dict(zip(languages, sizes))}
+    jobs = {}
+    for part in ("train", "valid", "test"):
+        for language, dictionary in zip(languages, dictionaries):
+            prefix = folder / f"{part}.{source}-{target}.{language}"
+            name = f"{part}.{language}"
+            jobs[name] = workers.submit(binarise, texts / name, dictionary, prefix)
+    return totals | {name: job.result() for name, job in jobs.items()}

@@ -1,0 +1,135 @@
+"""Where sentence pairs come from: a corpus of the registry, or a user's own files."""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from archives import lines_within
+from errors import PreparationError
+from fetching import Remote, fetch
+from text import check_parallel, read_lines, sha256
+
+PARTS = ("train", "valid", "test")
+
+
+@dataclass
+class OwnFiles:
+    """Two text files a part: sentences of the source language, and their translations line by line."""
+
+    files: dict[str, tuple[Path, Path]]
+    languages: tuple[str, str]
+    max_length: int | None = None
+    title = "own files"
+    licence = attribution = homepage = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what `pairs` yields."""
+        return self.languages
+
+    def __post_init__(self) -> None:
+        for pair in self.files.values():
+            check_parallel(*pair)
+        # The split must not depend on the direction: the language that comes first in the alphabet decides.
+        if self.languages[0] > self.languages[1]:
+            self.languages = (self.languages[1], self.languages[0])
+            self.files = {part: (second, first) for part, (first, second) in self.files.items()}
+
+    def identity(self) -> dict:
+        """What the sentences depend on."""
+        return {part: [sha256(file) for file in pair] for part, pair in self.files.items()}
+
+    def size(self) -> int:
+        """Bytes of text, about."""
+        return sum(file.stat().st_size for pair in self.files.values() for file in pair)
+
+    def fetch(self, cache: Path, mirror: Path | None) -> None:
+        """Nothing to do: the files are here."""
+
+    def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
+        """Sentences of the part in the order of `languages`."""
+        yield from zip(*map(read_lines, self.files[part]))
+
+
+@dataclass
+class Corpus:
+    """A pair of languages of a corpus in the registry; `languages` is in the registry's order."""
+
+    title: str
+    licence: str
+    attribution: str
+    homepage: str
+    languages: tuple[str, str]
+    remotes: dict[str, Remote]
+    entry: dict  # of the pair: table and columns, or texts
+    max_length: int | None = None
+    local: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Parts that the corpus comes in; the others have to be split off."""
+        return tuple(self.entry.get("texts", ["train"]))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what `pairs` yields."""
+        return self.languages + (("attribution",) if "attribution" in self.entry.get("columns", ()) else ())
+
+    def identity(self) -> dict:
+        """What the sentences depend on."""
+        return {"entry": self.entry, "files": {name: remote.sha256 for name, remote in self.remotes.items()}}
+
+    def size(self) -> int:
+        """Bytes of text, about: text compresses to a third."""
+        return 3 * sum(remote.bytes for remote in self.remotes.values())
+
+    def fetch(self, cache: Path, mirror: Path | None) -> None:
+        """Brings the files that this pair of languages needs to this machine."""
+        texts = self.entry.get("texts", {})
+        paths = [path for part in texts.values() for path in part.values()] or [self.entry["table"]]
+        self.local = {path[0]: fetch(self.remotes[path[0]], cache, mirror) for path in paths}
+
+    def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
+        """Sentences of the part in the order of `languages`, and their contributors where the corpus names them."""
+        if "texts" in self.entry:
+            paths = [self.entry["texts"][part][language] for language in self.languages]
+            try:
+                yield from zip(*(self._lines(path) for path in paths), strict=True)
+            except ValueError:
+                raise PreparationError(f"{self.title}, {part}: its texts have different numbers of lines") from None
+            return
+        columns = [self.entry["columns"].index(column) for column in self.columns]
+        for number, line in enumerate(self._lines(self.entry["table"]), 1):
+            cells = line.split("\t")
+            if len(cells) <= max(columns):
+                where = f"{self.entry['table'][-1]}, line {number}"
+                raise PreparationError(f"{where}: fewer columns than the registry of corpora says; correct it")
+            yield tuple(cells[column] for column in columns)
+
+    def _lines(self, path: list[str]) -> Iterator[str]:
+        return lines_within(self.local[path[0]], path[1:])
+
+
+def read_registry(registry: Path) -> dict:
+    try:
+        return tomllib.loads(registry.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PreparationError(f"{registry}: not readable as a registry of corpora: {error}") from None
+
+
+def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
+    """The corpus of that name with these two languages, in whichever order."""
+    known = read_registry(registry)
+    if name not in known:
+        raise PreparationError(f"no corpus is called {name}; known are {', '.join(sorted(known))}")
+    record = known[name]
+    for pair, entry in record["pairs"].items():
+        if set(pair.split("-")) == set(languages):
+            remotes = {file: Remote(name=file, **source) for file, source in record["files"].items()}
+            about = {key: record[key] for key in ("title", "licence", "attribution", "homepage")}
+            first, second = pair.split("-")
+            return Corpus(
+                **about, languages=(first, second), remotes=remotes, entry=entry, max_length=record.get("max-length")
+            )
+    raise PreparationError(f"{name} has no {'-'.join(languages)}; it has {', '.join(record['pairs'])}, either way")

@@ -1,0 +1,62 @@
+"""The first stage: sentence pairs out of their source, cleaned and split, in files of untokenised text."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from cleaning import Cleaner
+from corpora import PARTS, Corpus, OwnFiles
+from errors import PreparationError
+from parallel import progress
+from splitting import LEAKAGE, Pair, held_out, sample, without_leakage
+from text import read_lines, tidy, write_columns, write_lines
+
+
+def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int | None, most: int | None) -> dict:
+    """Writes train, valid and test, one file a language, and one for the contributors if the source names them.
+
+    Parts that the source lacks are split off: `size` pairs each, by default 2,000 or a twentieth of a small corpus.
+    Training pairs that share a sentence with a held-out pair are dropped. Held-out pairs that the source itself has
+    are all kept, in order. `most` keeps that many training pairs only. Returns counts for the manifest.
+    """
+    whole = folder / "whole.tsv"  # on disk, because a corpus may be larger than memory and is read three times
+    pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
+    clean = write_lines(whole, ("\t".join(pair) for pair in cleaner.clean(pairs)))
+    total = clean + cleaner.dropped.total()
+
+    held = {part: list(_tidy(source.pairs(part))) for part in ("valid", "test") if part in source.files}
+    if len(held) < 2:
+        candidates = without_leakage(_rows(whole, "raw splitting"), sum(held.values(), []), Counter())
+        valid, test = held_out(candidates, min(2000, clean // 20) if size is None else size)
+        held = {"valid": valid, "test": test} | held
+
+    train: Iterable[Pair] = without_leakage(_rows(whole, "raw writing"), held["valid"] + held["test"], cleaner.dropped)
+    if most is not None:
+        train = sample(train, most)
+    parts = {"train": train} | held
+    counts = {part: write_columns(_files(folder, part, source), pairs) for part, pairs in parts.items()}
+    whole.unlink()
+    # The pairs that were split off are themselves among those that share a sentence with them.
+    cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.files)
+    dropped = dict(+cleaner.dropped)
+    for part in PARTS:
+        if not counts[part]:
+            raise PreparationError(
+                f"no {part} pairs: only {clean:,} pairs are clean (dropped: {dropped or 'none'}); "
+                f"give more text, or change --held-out, --max-length or --max-ratio"
+            )
+    return {"in": total, "dropped": dropped, **counts}
+
+
+def _tidy(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    for first, second, *contributors in pairs:
+        yield tidy(first), tidy(second), *contributors
+
+
+def _rows(table: Path, description: str) -> Iterator[Pair]:
+    for line in progress(read_lines(table), description, unit=" pairs"):
+        yield tuple(line.split("\t"))
+
+
+def _files(folder: Path, part: str, source: Corpus | OwnFiles) -> list[Path]:
+    return [folder / f"{part}.{column}" for column in source.columns]

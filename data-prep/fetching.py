@@ -1,0 +1,130 @@
+"""Downloads the files of a corpus: once, resumably, with their checksums verified; or takes them from a mirror."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+from errors import PreparationError
+from text import sha256
+from tqdm import tqdm
+
+MENDING = "use --mirror FOLDER with a copy of it"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to be had from a url, or from a package index as a file of that package."""
+
+    name: str
+    sha256: str
+    bytes: int
+    url: str = ""
+    package: str = ""
+
+
+def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
+    """The file on this machine: out of the mirror folder if there is one, else out of the cache, else downloaded."""
+    if mirror is not None:
+        file = mirror / remote.name
+        if not file.is_file():
+            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there, or leave --mirror away")
+        verify(file, remote)
+        return file
+    file = cache / remote.sha256[:16] / remote.name
+    if file.is_file():
+        verify(file, remote)
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(file.name + ".partial")
+    if shutil.disk_usage(file.parent).free < remote.bytes:
+        raise PreparationError(f"{cache}: no disk space for the {remote.bytes:,} bytes of {remote.name}; free some")
+    with requests.Session() as session:
+        settings = pip_settings()
+        session.verify = settings.get("cert", True)
+        url = remote.url or package_url(remote, session, settings.get("index-url"))
+        try:
+            download(url, partial, remote, session)
+        except requests.RequestException as error:
+            raise PreparationError(
+                f"{remote.name}: the download from {url} failed ({reason(error)}); run the command again to go on "
+                f"where it stopped, or {MENDING}"
+            ) from None
+    try:
+        verify(partial, remote)
+    except PreparationError:
+        partial.unlink()  # or every later attempt would resume the wrong file
+        raise
+    os.replace(partial, file)
+    return file
+
+
+def verify(file: Path, remote: Remote) -> None:
+    """Raises a PreparationError unless the file is the one the registry means."""
+    size = file.stat().st_size
+    if size < remote.bytes:
+        raise PreparationError(f"{file}: truncated, {size:,} of {remote.bytes:,} bytes; delete it and fetch it again")
+    if (found := sha256(file)) != remote.sha256:
+        raise PreparationError(
+            f"{file}: wrong checksum, sha256 {found} instead of {remote.sha256}; delete it and fetch it again"
+        )
+
+
+def download(url: str, partial: Path, remote: Remote, session: requests.Session) -> None:
+    """Appends to the partial file what it lacks."""
+    have = partial.stat().st_size if partial.exists() else 0
+    if have >= remote.bytes:
+        return
+    # Without compression on the way: ranges and sizes are then those of the file.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with session.get(url, headers=headers, stream=True, timeout=(15, 60)) as response:
+        response.raise_for_status()
+        if response.status_code != 206:  # this server sends the whole file whatever is asked
+            have = 0
+        progress = tqdm(
+            desc=f"fetching {remote.name}", total=remote.bytes, initial=have,
+            unit="B", unit_scale=True, delay=2, disable=None, leave=False,
+        )  # fmt: skip
+        with open(partial, "ab" if have else "wb") as stream, progress:
+            for chunk in response.iter_content(1 << 14):  # as much as this is lost when the connection breaks
+                stream.write(chunk)
+                progress.update(len(chunk))
+    if partial.stat().st_size < remote.bytes:
+        raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {remote.bytes:,} bytes came")
+
+
+def package_url(remote: Remote, session: requests.Session, index: str | None) -> str:
+    """Address of a file of a package in the index that pip is configured with."""
+    import pypi_simple  # here, because it takes a second and is needed once
+
+    with pypi_simple.PyPISimple(index or pypi_simple.PYPI_SIMPLE_ENDPOINT, session=session) as client:
+        try:
+            packages = client.get_project_page(remote.package, timeout=(15, 60)).packages
+        except (requests.RequestException, pypi_simple.NoSuchProjectError) as error:
+            raise PreparationError(
+                f"{remote.name}: the package index could not be asked for it ({reason(error)}); "
+                f"check the network and pip's index-url, or {MENDING}"
+            ) from None
+    for package in packages:
+        if package.filename == remote.name:
+            return package.url
+    raise PreparationError(f"{remote.name}: not in the package index; set pip's index-url to another, or {MENDING}")
+
+
+def pip_settings() -> dict[str, str]:
+    """pip's options by name, where it has any; its environment variables (`:env:`) win over its files."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listing = subprocess.run(command, capture_output=True, text=True).stdout  # nothing, where there is no pip
+    lines = sorted((line for line in listing.splitlines() if "=" in line), key=lambda line: line.startswith(":env:"))
+    return {key.rpartition(".")[2]: value.strip("'\"") for key, _, value in (line.partition("=") for line in lines)}
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, without the layers of libraries it came through."""
+    cause: BaseException = error
+    while cause.__cause__ or cause.__context__:
+        cause = cause.__cause__ or cause.__context__
+    return str(cause).split(">: ")[-1].replace("\n", " ")[:200]

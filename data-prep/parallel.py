@@ -1,0 +1,36 @@
+"""Maps a function over the lines of a file on several cores, with flat memory and a progress bar."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from itertools import islice
+from pathlib import Path
+
+from text import read_lines, write_lines
+from tqdm import tqdm
+
+CHUNK = 2000  # lines a task: large enough that handing them over costs little, small enough to keep all cores busy
+
+
+def progress(items: Iterable, description: str, **options) -> tqdm:
+    """A progress bar that shows itself after two seconds, and only to people."""
+    return tqdm(items, desc=description, delay=2, disable=None, leave=False, **options)
+
+
+def map_file(workers: Executor, function: Callable, source: Path, target: Path, *arguments) -> int:
+    """Writes function(lines, *arguments) of the source's lines, chunk by chunk, and returns how many there were."""
+    stage = target.parent.name.strip(".").removesuffix(".partial")
+    lines = iter(progress(read_lines(source), f"{stage} {target.name}", unit=" lines"))
+    chunks = iter(lambda: list(islice(lines, CHUNK)), [])
+    return write_lines(target, (line for chunk in _in_order(workers, function, chunks, arguments) for line in chunk))
+
+
+def _in_order(workers: Executor, function: Callable, chunks: Iterable, arguments: tuple) -> Iterator[list[str]]:
+    """Like Executor.map, which however reads its whole input before it gives out the first result."""
+    waiting: deque = deque()
+    for chunk in chunks:
+        waiting.append(workers.submit(function, chunk, *arguments))
+        if len(waiting) > 64:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

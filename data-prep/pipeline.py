@@ -1,0 +1,155 @@
+"""The stages of a preparation, in order: raw, tok, clean, bpe, data-bin."""
+
+import platform
+import shutil
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import subwords
+from binarising import import_fairseq, make_data_bin
+from cleaning import Cleaner
+from corpora import PARTS, Corpus, OwnFiles
+from errors import PreparationError
+from extracting import extract
+from parallel import map_file, progress
+from stages import Stages
+from text import read_lines, write_columns, write_lines
+from tokenising import tokenise_lines
+
+DISK_FACTOR = 8  # bytes written for each byte of text, all stages together; 7 were measured on Tatoeba
+
+
+@dataclass
+class Preparation:
+    """One corpus on its way to a data-bin in the folder `output`."""
+
+    source: Corpus | OwnFiles
+    languages: tuple[str, str]  # source language, target language
+    output: Path
+    cache: Path
+    mirror: Path | None
+    held_out: int | None
+    max_pairs: int | None
+    max_length: int
+    max_ratio: float
+    lowercase: bool
+    separate_bpe: bool
+    bpe_operations: int
+    workers: int
+
+    def __post_init__(self) -> None:
+        ignored = (signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C this process speaks for all
+        self.pool = ProcessPoolExecutor(self.workers, initializer=signal.signal, initargs=ignored)
+
+    def run(self) -> None:
+        """Does every stage that is not done yet."""
+        try:
+            self.run_stages(Stages(self.output, self.about()))
+        finally:
+            self.pool.shutdown(cancel_futures=True)
+
+    def run_stages(self, stages: Stages) -> None:
+        """Every stage with what it depends on besides the stages before it."""
+        limits = {"max_length": self.max_length, "max_ratio": self.max_ratio}
+        split = {"held_out": self.held_out, "max_pairs": self.max_pairs}
+        stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
+        self.attribute()
+        stages.run("tok", {"lowercase": self.lowercase, "sacremoses": installed("sacremoses")}, self.tok)
+        stages.run("clean", limits, self.clean)
+        pieces = {"operations": self.bpe_operations, "separate": self.separate_bpe}
+        stages.run("bpe", pieces | {"subword-nmt": installed("subword-nmt")}, self.bpe)
+        stages.run("data-bin", {"source": self.languages[0], "target": self.languages[1]}, self.data_bin)
+        print(f"{self.output / 'data-bin'} is ready")
+
+    def about(self) -> dict:
+        """What the manifest says beside the stages."""
+        packages = ("sacremoses", "subword-nmt", "fairseq-fixed", "torch")
+        return {
+            "corpus": self.source.title,
+            "licence": self.source.licence,
+            "source language": self.languages[0],
+            "target language": self.languages[1],
+            "versions": {"python": platform.python_version()} | {name: installed(name) for name in packages},
+        }
+
+    def attribute(self) -> None:
+        """Writes and shows whose sentences these are."""
+        path = self.output / "ATTRIBUTION"
+        if self.source.attribution:
+            write_lines(path, attribution(self.source))
+            print(f"{self.source.attribution}. {self.source.licence}. See {path}")
+        else:
+            path.unlink(missing_ok=True)  # of another corpus, prepared here before
+
+    def raw(self, folder: Path) -> dict:
+        """The sentences as they are in the source."""
+        needed, free = DISK_FACTOR * self.source.size(), shutil.disk_usage(self.output).free
+        if free < needed:
+            raise PreparationError(f"{self.output}: needs {needed:,} bytes of disk space, {free:,} are free; free some")
+        self.source.fetch(self.cache, self.mirror)
+        return extract(self.source, folder, Cleaner(self.max_length, self.max_ratio), self.held_out, self.max_pairs)
+
+    def tok(self, folder: Path) -> dict:
+        """All sentences normalised and tokenised."""
+        counts = {}
+        for language in self.languages:
+            for part in PARTS:
+                name = f"{part}.{language}"
+                text = self.output / "raw" / name
+                counts[name] = map_file(self.pool, tokenise_lines, text, folder / name, language, self.lowercase)
+        return counts
+
+    def clean(self, folder: Path) -> dict:
+        """The training pairs that are still clean now that lengths are in tokens and spellings are normalised."""
+        cleaner = Cleaner(self.max_length, self.max_ratio)
+        texts = [self.output / "tok" / f"train.{language}" for language in self.languages]
+        pairs = progress(zip(*map(read_lines, texts)), "clean", unit=" pairs")
+        kept = write_columns([folder / text.name for text in texts], cleaner.clean(pairs))
+        dropped = dict(cleaner.dropped)
+        if not kept:
+            raise PreparationError(f"no training pair is left (dropped: {dropped}); change --max-length or --max-ratio")
+        return {"in": kept + sum(dropped.values()), "dropped": dropped, "train": kept}
+
+    def bpe(self, folder: Path) -> dict:
+        """Subword codes of the training texts, and all texts in these subwords."""
+        train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
+        if self.separate_bpe:
+            codes = {language: folder / f"codes.{language}" for language in self.languages}
+            learned = {codes[language].name: [text] for language, text in train.items()}
+        else:
+            codes = dict.fromkeys(self.languages, folder / "codes")
+            learned = {"codes": list(train.values())}
+        for _ in range(min(self.workers, 2)):  # learning keeps one core busy; the data sets are made two at a time
+            self.pool.submit(import_fairseq)
+        counts = {name: subwords.learn(texts, folder / name, self.bpe_operations) for name, texts in learned.items()}
+        for language in self.languages:
+            for part in PARTS:
+                name = f"{part}.{language}"
+                text = train[language] if part == "train" else self.output / "tok" / name
+                counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, codes[language])
+        return counts
+
+    def data_bin(self, folder: Path) -> dict:
+        """What fairseq reads; one dictionary for both languages if they share their subwords."""
+        return make_data_bin(self.output / "bpe", folder, *self.languages, not self.separate_bpe, self.pool)
+
+
+def attribution(source: Corpus | OwnFiles) -> list[str]:
+    """The text that has to accompany the sentences."""
+    lines = [source.title, source.attribution, source.homepage, f"Licence: {source.licence}"]
+    if "attribution" in source.columns:
+        lines.append("Line n of raw/PART.attribution names the contributors of line n of raw/PART.LANGUAGE.")
+    lines.append("Changed here: Unicode composed, spaces folded, pairs left out, the others split into parts;")
+    lines.append("tok/, clean/, bpe/ and data-bin/ hold them normalised, tokenised, in subwords (see manifest.json).")
+    return lines
+
+
+def installed(package: str) -> str:
+    """The version of a package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed under this name"

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Makes a fairseq data-bin out of a corpus known by name, or out of two text files.
+
+  prepare.py tatoeba --source-lang fr --target-lang en --output data/fr-en
+  prepare.py --train my.fr my.en --source-lang fr --target-lang en --output data/mine
+  prepare.py --list
+
+The output folder gets raw/ (untokenised text: compare hypotheses with its test part), tok/ (tokenised), clean/ (the
+training text that is used), bpe/ (subwords and their codes), data-bin/ (for fairseq-train and fairseq-generate),
+manifest.json (counts, options, versions, checksums) and ATTRIBUTION. What is done is not done again.
+"""
+
+import argparse
+import errno
+import os
+import re
+import sys
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import corpora
+from errors import PreparationError
+from pipeline import Preparation
+
+MAX_LENGTH = 175  # words or tokens a sentence, unless the registry knows better
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without repeating all options."""
+
+    def error(self, message: str):
+        raise PreparationError(f"{message}; see --help")
+
+
+def number(kind: type, least: float):
+    """Reader of option values of at least so much."""
+
+    def read(value: str):
+        if (result := kind(value)) < least:
+            raise ValueError
+        return result
+
+    read.__name__ = f"{'whole ' if kind is int else ''}number, at least {least},"
+    return read
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq-transformer-variants"
+    result = Parser(prog="prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = result.add_argument
+    add("corpus", nargs="?", help="name of a corpus in the registry")
+    add("--list", action="store_true", help="show the corpora of the registry")
+    for part in corpora.PARTS:
+        wanted = "" if part == "train" else "; split off from the training pairs if not given"
+        names = ("SOURCE", "TARGET")
+        add(f"--{part}", nargs=2, type=Path, metavar=names, help=f"own text files, one sentence a line{wanted}")
+    add("--source-lang", metavar="CODE", help="language to translate from, such as fr")
+    add("--target-lang", metavar="CODE", help="language to translate to, such as en")
+    add("--output", type=Path, metavar="FOLDER", help="where everything goes")
+    add("--mirror", type=Path, metavar="FOLDER", help="take the corpus's files from this folder, not from the network")
+    add("--cache", type=Path, metavar="FOLDER", default=cache, help="keep downloads here (default: %(default)s)")
+    registry = Path(__file__).with_name("corpora.toml")
+    add("--registry", type=Path, metavar="FILE", default=registry, help="registry of corpora")
+    count, ratio = number(int, 1), number(float, 1)
+    add("--bpe-operations", type=count, metavar="N", default=8000, help="merges to learn (default: %(default)s)")
+    add("--separate-bpe", action="store_true", help="subwords and dictionary of each language for itself")
+    add("--lowercase", action="store_true", help="lower-case all but raw/")
+    longest = f"words a training sentence may have (default: the registry's, or {MAX_LENGTH})"
+    add("--max-length", type=count, metavar="N", help=longest)
+    furthest = "how many times longer one side of a training pair may be (default: %(default)s)"
+    add("--max-ratio", type=ratio, metavar="R", default=3.0, help=furthest)
+    size = "pairs to split off for each part that is not given (default: 2000, or a twentieth of a small corpus)"
+    add("--held-out", type=count, metavar="N", help=size)
+    add("--max-pairs", type=count, metavar="N", help="train on so many pairs only, always the same ones")
+    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one a core)")
+    return result
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises a PreparationError if options are missing or contradict each other."""
+    if bool(options.corpus) == bool(options.train):
+        raise PreparationError("name either a corpus (see --list) or your own files with --train SOURCE TARGET")
+    if options.corpus and (options.valid or options.test):
+        raise PreparationError("--valid and --test go with --train; a corpus has its own")
+    for name in ("source_lang", "target_lang", "output"):
+        if not getattr(options, name):
+            raise PreparationError(f"--{name.replace('_', '-')} is missing")
+    for code in (options.source_lang, options.target_lang):
+        if not re.fullmatch(r"[A-Za-z]+([_-][A-Za-z0-9]+)*", code):
+            raise PreparationError(f"{code!r} is no language code; write one such as fr or pt_BR")
+    if options.source_lang == options.target_lang:
+        raise PreparationError(f"source and target language are both {options.source_lang}; name two")
+
+
+def list_corpora(registry: Path) -> None:
+    """Prints what can be prepared by name."""
+    for name, corpus in sorted(corpora.read_registry(registry).items()):
+        print(f"{name}: {corpus['title']}")
+        print(f"  {', '.join(corpus['pairs'])} (either way)")
+        print(f"  {corpus['attribution']}")
+        print(f"  {corpus['licence']}")
+
+
+def prepare(arguments: Sequence[str] | None) -> None:
+    """Does what the command line asks for; raises PreparationError and OSError."""
+    options = parser().parse_args(arguments)
+    if options.list:
+        list_corpora(options.registry)
+        return
+    check(options)
+    languages = (options.source_lang, options.target_lang)
+    if options.corpus:
+        source = corpora.find(options.corpus, languages, options.registry)
+    else:
+        files = {part: tuple(getattr(options, part)) for part in corpora.PARTS if getattr(options, part)}
+        source = corpora.OwnFiles(files, languages)
+    Preparation(
+        source=source,
+        languages=languages,
+        output=options.output,
+        cache=options.cache,
+        mirror=options.mirror,
+        held_out=options.held_out,
+        max_pairs=options.max_pairs,
+        max_length=options.max_length or source.max_length or MAX_LENGTH,
+        max_ratio=options.max_ratio,
+        lowercase=options.lowercase,
+        separate_bpe=options.separate_bpe,
+        bpe_operations=options.bpe_operations,
+        workers=options.workers,
+    ).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    try:
+        prepare(arguments)
+        return 0
+    except PreparationError as error:
+        message = str(error)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            message = "no disk space left; free some and run the command again, it goes on where it stopped"
+        else:
+            message = f"{error.filename or 'input or output'}: {error.strerror or error}"
+    except BrokenProcessPool:
+        message = "a worker process was ended from outside, most likely for want of memory; use fewer --workers"
+    except KeyboardInterrupt:
+        message = "interrupted; run the command again to go on"
+    print(f"prepare.py: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Splits a corpus into training, validation and test pairs so that no held-out sentence is trained on.
+
+Sentences are compared folded: without case and punctuation. Which sentences are held out depends on a hash of the
+folded sentence and nothing else, so the split is the same for both directions, on every machine and in every run,
+and sentences added to a corpus later leave most of it as it was.
+"""
+
+import hashlib
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+Pair = tuple[str, ...]  # two sentences, the one whose hash decides first; perhaps more columns
+
+LEAKAGE = "shares a held-out sentence"
+_NOT_WORDS = re.compile(r"[\W_]+")
+
+
+def folded(sentence: str) -> str:
+    """The sentence without case and punctuation; a sentence of nothing else stays as it is."""
+    return _NOT_WORDS.sub(" ", sentence.casefold()).strip() or sentence
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def held_out(pairs: Iterable[Pair], size: int) -> tuple[list[Pair], list[Pair]]:
+    """Validation and test pairs, at most `size` each, no sentence of either side twice in them.
+
+    Only one translation of each sentence is taken: 2,000 pairs are 2,000 different sentences on both sides.
+    """
+    candidates = _first_by_hash(pairs, 4 * size)
+    test: list[Pair] = []
+    valid: list[Pair] = []
+    seconds: set[str] = set()
+    for pair in candidates:
+        second = folded(pair[1])
+        if second in seconds:
+            continue
+        seconds.add(second)
+        (test if len(test) < size else valid).append(pair)
+        if len(valid) == size:
+            break
+    return valid, test
+
+
+def _first_by_hash(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """One pair for each of the `count` first sentences with the smallest hashes, in that order.
+
+    Holds at most 2 · count pairs at a time, however many there are.
+    """
+    chosen: dict[bytes, tuple[bytes, Pair]] = {}
+    largest = b"\xff" * 8
+    for pair in pairs:
+        key = _hash(folded(pair[0]))
+        if key > largest:
+            continue
+        candidate = (_hash(pair[0] + "\n" + pair[1]), pair)
+        chosen[key] = min(chosen.get(key, candidate), candidate)
+        if len(chosen) == 2 * count:
+            chosen = {key: chosen[key] for key in heapq.nsmallest(count, chosen)}
+            largest = max(chosen)
+    return [chosen[key][1] for key in heapq.nsmallest(count, chosen)]
+
+
+def without_leakage(pairs: Iterable[Pair], held: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
+    """The pairs of which neither sentence occurs, folded, on its side of a held-out pair; counts the others."""
+    firsts, seconds = set(), set()
+    for pair in held:
+        firsts.add(folded(pair[0]))
+        seconds.add(folded(pair[1]))
+    for pair in pairs:
+        if folded(pair[0]) in firsts or folded(pair[1]) in seconds:
+            dropped[LEAKAGE] += 1
+        else:
+            yield pair
+
+
+def sample(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """`count` pairs, always the same ones, in their order: a sorted corpus begins with its shortest sentences."""
+    chosen = heapq.nsmallest(count, ((_hash("\n".join(pair[:2])), place, pair) for place, pair in enumerate(pairs)))
+    return [pair for _, _, pair in sorted(chosen, key=lambda entry: entry[1])]

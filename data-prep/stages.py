@@ -1,0 +1,89 @@
+"""Runs the stages of a preparation, each into a folder of its own, and keeps the manifest.
+
+A stage is done again if and only if its options changed since it was last done, or its files are not all there in
+full, or an earlier stage was done again. It writes to a temporary folder, which is renamed when complete; only then do
+the folders that were made from its old result go.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from errors import PreparationError
+from text import sha256
+
+RECIPE = 1  # to be raised whenever the same options shall give other files
+ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
+
+
+class Stages:
+    """The stages of one output folder. `about` goes into the manifest as it is."""
+
+    def __init__(self, output: Path, about: dict, say: Callable[[str], None] = print) -> None:
+        self.output, self.say = output, say
+        output.mkdir(parents=True, exist_ok=True)
+        self.manifest_path = output / "manifest.json"
+        self.manifest = self._load()
+        self.manifest.update(about)
+
+    def _load(self) -> dict:
+        try:
+            return json.loads(self.manifest_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            pass
+        except ValueError:
+            raise PreparationError(f"{self.manifest_path}: not readable as JSON; delete it and the folders beside it")
+        foreign = [name for name in ORDER if (self.output / name).exists()]
+        if foreign:  # they are about to be replaced, and are not ours
+            raise PreparationError(f"{self.output / foreign[0]}: not made by this command; choose another --output")
+        return {"stages": {}}
+
+    def _save(self) -> None:
+        partial = self.manifest_path.with_suffix(".partial")
+        partial.write_text(json.dumps(self.manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, self.manifest_path)
+
+    def _is_done(self, name: str, options: dict) -> bool:
+        entry = self.manifest["stages"].get(name)
+        if entry is None or entry["options"] != options:
+            return False
+        paths = {self.output / name / file: known["bytes"] for file, known in entry["files"].items()}
+        return all(path.is_file() and path.stat().st_size == size for path, size in paths.items())
+
+    def run(self, name: str, options: dict, make: Callable[[Path], dict]) -> None:
+        """Has `make` fill the stage's folder and return its counts, unless that was done before with these options."""
+        options = json.loads(json.dumps({"recipe": RECIPE} | options))  # as they are read from the manifest
+        if self._is_done(name, options):
+            self.say(f"{name}: nothing to do")
+            return
+        start = time.perf_counter()
+        partial = self.output / f".{name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        try:
+            counts = make(partial)
+            files = {
+                str(path.relative_to(partial)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+                for path in sorted(partial.rglob("*"))
+                if path.is_file()
+            }
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.output.rmdir()  # if there is nothing in it
+            raise
+        for outdated in ORDER[ORDER.index(name) :]:
+            self.manifest["stages"].pop(outdated, None)
+        self._save()
+        for outdated in ORDER[ORDER.index(name) :]:
+            shutil.rmtree(self.output / outdated, ignore_errors=True)
+        partial.rename(self.output / name)
+        seconds = round(time.perf_counter() - start, 1)
+        entry = {"options": options, "counts": counts, "seconds": seconds, "files": files}
+        self.manifest["stages"][name] = entry
+        self._save()
+        self.say(f"{name}: {seconds} s")

@@ -1,0 +1,42 @@
+"""Byte-pair encoding, learned and applied by subword-nmt."""
+
+import functools
+import io
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import subword_nmt.learn_bpe
+from errors import PreparationError
+from parallel import progress
+from subword_nmt.apply_bpe import BPE
+from text import read_lines
+
+
+def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
+    """Learns at most that many merge operations from the tokenised texts together; returns how many there were."""
+    words: Counter[str] = Counter()
+    for text in texts:
+        for line in progress(read_lines(text), f"counting words of {text.name}", unit=" lines"):
+            words.update(line.split(" "))
+    words.pop("", None)
+    if max(map(len, words), default=0) < 2:
+        raise PreparationError("no training text has a word of two letters: there are no subwords to learn; add text")
+    # subword-nmt's own bar would also be drawn into log files.
+    subword_nmt.learn_bpe.tqdm = functools.partial(progress, description="learning subwords", unit=" merges")
+    vocabulary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
+    with open(codes, "w", encoding="utf-8", newline="\n") as stream:
+        subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
+    return sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
+
+
+@functools.cache  # once in each worker process; it remembers the words it has split
+def _encoder(codes: Path) -> BPE:
+    with open(codes, encoding="utf-8", newline="\n") as stream:
+        return BPE(stream)
+
+
+def segment_lines(lines: list[str], codes: Path) -> list[str]:
+    """Each tokenised line split into subwords; all but the last of a word end in @@."""
+    encoder = _encoder(codes)
+    return [encoder.segment(line) for line in lines]

@@ -1,0 +1,71 @@
+"""Reading, checking and writing lines of text."""
+
+import contextlib
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from errors import PreparationError
+
+
+def tidy(sentence: str) -> str:
+    """Unicode NFC, and every run of white space (no-break spaces, stray carriage returns, …) one plain space."""
+    return " ".join(unicodedata.normalize("NFC", sentence).split())
+
+
+def decoded(lines: Iterable[bytes], name: str | Path) -> Iterator[str]:
+    """Lines as text, without a byte order mark; a PreparationError names the first line that is not UTF-8."""
+    for number, line in enumerate(lines, 1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PreparationError(
+                f"{name}, line {number}: not valid UTF-8 at byte {error.start + 1}; "
+                f"convert the file first, for example with iconv -t utf-8"
+            ) from None
+        yield text.removeprefix("\ufeff") if number == 1 else text
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The file's lines, ended by newlines only: str.splitlines would also split at U+2028 and the like."""
+    with open(path, "rb") as stream:
+        for line in decoded(stream, path):
+            yield line.removesuffix("\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Writes the lines and returns how many there were."""
+    return write_columns([path], ((line,) for line in lines))
+
+
+def write_columns(paths: list[Path], rows: Iterable[tuple[str, ...]]) -> int:
+    """Writes each column of the rows to a file of its own, line by line; returns the number of rows."""
+    count = 0
+    with contextlib.ExitStack() as opened:
+        streams = [opened.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths]
+        for count, row in enumerate(rows, 1):
+            for stream, cell in zip(streams, row, strict=True):
+                stream.write(cell + "\n")
+    return count
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_parallel(first: Path, second: Path) -> None:
+    """Raises a PreparationError unless both files hold the same number of lines, more than none, all of them UTF-8."""
+    counts = []
+    for path in (first, second):
+        if not path.is_file():
+            raise PreparationError(f"{path}: no such file; check the path")
+        counts.append(sum(1 for _ in read_lines(path)))
+        if not counts[-1]:
+            raise PreparationError(f"{path}: the file is empty; it needs one sentence a line")
+    if counts[0] != counts[1]:
+        raise PreparationError(
+            f"{first} has {counts[0]:,} lines but {second} has {counts[1]:,}: "
+            f"line n of one must translate line n of the other; align them first"
+        )

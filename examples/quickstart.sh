@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# From nothing to a scored translation in ten minutes on two cores: installs what is missing, prepares the Tatoeba
+# corpus, trains a small model, averages its last checkpoints, translates the test set and scores it.
+# What is done is not done again.
+#
+#   examples/quickstart.sh [options of fairseq-train, e.g. --encoder-layers 4 --seed 2]
+#
+# Variables and their defaults:
+#   ARCH=vaswani_transformer_tiny   any architecture of the README
+#   SOURCE=fr TARGET=en             the corpus has French, Spanish and English
+#   UPDATES=700                     updates to train ...
+#   MINUTES=7                       ... and the time after which training stops in any case
+#   PAIRS=                          train on that many sentence pairs only, for a first try
+#   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
+set -euo pipefail
+. "$(dirname "$0")/environment.sh"
+cd "$project"
+
+arch=${ARCH:-vaswani_transformer_tiny} source=${SOURCE:-fr} target=${TARGET:-en} updates=${UPDATES:-700} pairs=${PAIRS:-}
+output=${OUTPUT:-runs/$arch.$source-$target}
+data=data/tatoeba.$source-$target${pairs:+.$pairs}
+mkdir -p "$output"
+times=""
+
+stage() {  # title, command …: runs the command and notes how long it took
+  local start=$SECONDS title=$1; shift
+  echo "== $title"
+  "$@"
+  times+=$(printf '%6d s  %s' $((SECONDS - start)) "$title")$'\n'
+}
+
+prepare() {
+  python data-prep/prepare.py tatoeba --source-lang "$source" --target-lang "$target" --output "$data" \
+    --bpe-operations 4000 ${pairs:+--max-pairs "$pairs"}
+}
+
+train() {  # options of fairseq-train
+  local options="$arch $data $updates $*"
+  if [ -e "$output/options" ] && [ "$(cat "$output/options")" != "$options" ]; then
+    fail "$output holds a run with other options ($(cat "$output/options")). Name another folder: OUTPUT=..."
+  fi
+  echo "$options" > "$output/options"
+  [ -e "$output/average.pt" ] && { echo "$output/average.pt is there"; return; }
+  # glibc hands large blocks back to the system after each use and gets them again page by page: a fifth of a step.
+  MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \
+  fairseq-train "$data/data-bin" --user-dir user_dir --arch "$arch" \
+    --encoder-normalize-before --decoder-normalize-before --share-all-embeddings --dropout 0 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 2000 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1 \
+    --lr 4e-3 --lr-scheduler polynomial_decay --warmup-updates 200 --total-num-update "$updates" \
+    --max-update "$updates" --stop-time-hours "$(python -c "print(${MINUTES:-7} / 60)")" \
+    --save-dir "$output" --no-epoch-checkpoints --save-interval-updates 25 --keep-interval-updates 4 \
+    --validate-interval-updates 1000000 --log-format simple --log-interval 25 \
+    --autocast "$(python -m user_dir.tools.precision)" "$@" 2>&1 |
+    tee "$output/train.log" | sed -unE \
+    's/.*train_inner.* loss=([^,]*), .*ppl=([^,]*), wps=([^,]*),.* num_updates=([^,]*), .* wall=([0-9]*).*/update \4 of '"$updates"': loss \1, perplexity \2, \3 words\/s, \5 s/p' ||
+    { tail -n 20 "$output/train.log" >&2; fail "training failed; above is the end of $output/train.log"; }
+}
+
+average() { python -m user_dir.tools.average_checkpoints "$output" --last 4 --by update --output "$output/average.pt"; }
+
+translate() {
+  fairseq-generate "$data/data-bin" --user-dir user_dir --path "$output/average.pt" --beam 4 --lenpen 0.6 \
+    --max-tokens 6000 --remove-bpe --tokenizer moses > "$output/generate.log" 2> "$output/generate.err" ||
+    { tail -n 20 "$output/generate.err" >&2; fail "translating failed; above is the end of $output/generate.err"; }
+  # D-NUMBER <tab> score <tab> detokenised translation, longest sentences first
+  grep '^D-' "$output/generate.log" | sort -t- -k2 -n | cut -f3- > "$output/translations.$target"
+}
+
+stage "prepare the corpus: $data" prepare
+stage "train: $output" train "$@"
+stage "average the last checkpoints" average
+stage "translate the test set with beam 4" translate
+
+echo "== ten samples"
+paste "$data/raw/test.$source" "$output/translations.$target" "$data/raw/test.$target" | head -n 10 |
+  awk -F '\t' '{ printf "source       %s\ntranslation  %s\nreference    %s\n\n", $1, $2, $3 }'
+echo "== score"
+sacrebleu "$data/raw/test.$target" --input "$output/translations.$target" --format text | tee "$output/score.txt"
+echo "== time"
+echo "$times$(printf '%6d s  in all' $SECONDS)"
+echo "== files"
+echo "model         $output/average.pt
+translations  $output/translations.$target
+logs          $output/train.log, $output/generate.log
+data          $data (attribution: $data/ATTRIBUTION)"

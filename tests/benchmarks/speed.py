@@ -1,0 +1,106 @@
+"""Times architectures against fairseq's own `transformer` of the same size, in turn in one process, and prints ratios.
+
+    python tests/benchmarks/speed.py --size tiny --arch vaswani_transformer
+
+One training step is forward, label-smoothed loss and backward; generation is beam search with 4 beams to a fixed length.
+Run it with nothing else running. Ratios are of medians; the spread says how quiet the machine was.
+"""
+
+import argparse
+import statistics
+import time
+import types
+
+import torch
+from fairseq import models
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
+
+from user_dir.architectures import FAMILIES, SIZES
+
+STOCK = "transformer"
+
+
+def build(arch: str, dictionary: Dictionary, options: dict, device: str):
+    """The model of --arch `arch` with `options`, from the same seed each time."""
+    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    args = argparse.Namespace(arch=arch, share_all_embeddings=True, **options)
+    models.ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(1)
+    return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device)
+
+
+def stock_options(size: str) -> dict:
+    layers, embed_dim, ffn_embed_dim, heads, dropout = SIZES[size]
+    side = {"layers": layers, "embed_dim": embed_dim, "ffn_embed_dim": ffn_embed_dim, "attention_heads": heads}
+    return {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in side.items()} | {"dropout": dropout}
+
+
+def training_step(model, batch, vocabulary: int) -> None:
+    model.train()
+    output = model(**batch)
+    log_probabilities = model.get_normalized_probs(output, log_probs=True).view(-1, vocabulary)
+    loss, _ = label_smoothed_nll_loss(log_probabilities, batch["prev_output_tokens"].flatten(), 0.1, ignore_index=1)
+    loss.backward()
+    model.zero_grad()
+
+
+def time_in_turn(actions: dict, repeats: int) -> dict[str, list[float]]:
+    """Seconds of each action in each round, after one round that is not counted."""
+    times = {name: [] for name in actions}
+    for _ in range(repeats + 1):
+        for name, action in actions.items():
+            start = time.perf_counter()
+            action()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            times[name].append(time.perf_counter() - start)
+    return {name: seconds[1:] for name, seconds in times.items()}
+
+
+def report(title: str, times: dict[str, list[float]]) -> None:
+    print(title)
+    stock = statistics.median(times[STOCK])
+    for name, seconds in times.items():
+        median = statistics.median(seconds)
+        spread = f"{1e3 * min(seconds):.0f}–{1e3 * max(seconds):.0f}"
+        print(f"  {name:32} {1e3 * median:8.0f} ms ({spread})   ratio to fairseq's {median / stock:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY", help="default: every family")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=7)
+    args = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dictionary = Dictionary()
+    for word in range(args.vocabulary - len(dictionary)):
+        dictionary.add_symbol(str(word))
+    variants = {STOCK: build(STOCK, dictionary, stock_options(args.size), device)}
+    variants |= {f"{family}_{args.size}": build(f"{family}_{args.size}", dictionary, {}, device) for family in args.arch}
+    source, target = torch.randint(4, args.vocabulary, (2, args.sentences, args.length), device=device)
+    source[::3, :3] = target[::3, -3:] = dictionary.pad()
+    net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}
+    batch = {**net_input, "prev_output_tokens": target}
+
+    threads = torch.get_num_threads()
+    print(f"torch {torch.__version__}, {device}, {threads} threads, {args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
+    steps = {name: lambda model=model: training_step(model, batch, args.vocabulary) for name, model in variants.items()}
+    report("training step", time_in_turn(steps, args.repeats))
+
+    def generation(model):
+        model.eval()
+        # At least and at most as long as the source: every model takes the same number of steps.
+        generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=args.length, max_len_a=0, max_len_b=args.length)
+        return lambda: generator.generate([model], {"net_input": net_input})
+
+    report("generation", time_in_turn({name: generation(model) for name, model in variants.items()}, max(2, args.repeats // 2)))
+
+
+if __name__ == "__main__":
+    main()

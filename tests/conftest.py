@@ -1,0 +1,74 @@
+"""What the tests share: small models of any architecture, and fairseq's commands on small data."""
+
+import argparse
+import random
+import types
+
+import pytest
+import torch
+from fairseq import models
+from fairseq.data import Dictionary
+from support import EOS, PAD, SMALL, run
+
+import user_dir  # noqa: F401  (registers the architectures)
+
+@pytest.fixture(scope="session")
+def dictionary():
+    dictionary = Dictionary()
+    for word in range(46):
+        dictionary.add_symbol(f"w{word}")
+    return dictionary
+
+
+@pytest.fixture(scope="session")
+def build(dictionary):
+    """build(arch, **options): a small model in evaluation mode, from the same seed each time."""
+    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+
+    def build(arch, **options):
+        args = argparse.Namespace(arch=arch, **{**SMALL, **options})
+        models.ARCH_CONFIG_REGISTRY[arch](args)
+        torch.manual_seed(1)
+        return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
+
+    return build
+
+
+@pytest.fixture
+def batch():
+    """Source padded on the left and target on the right, as fairseq does: src_tokens [5, 9], prev_output_tokens [5, 7]."""
+    torch.manual_seed(2)
+    source, target = torch.randint(4, 50, (5, 9)), torch.randint(4, 50, (5, 7))
+    source[1, :4] = source[3, :1] = PAD
+    target[2, 5:] = target[4, 3:] = PAD
+    target[:, 0] = source[:, -1] = EOS
+    return {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1), "prev_output_tokens": target}
+
+
+@pytest.fixture(scope="session")
+def command():
+    return run
+
+
+def write_pairs(folder, split, pairs):
+    for language, lines in zip(("src", "tgt"), zip(*pairs)):
+        (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture(scope="session")
+def toy_data(tmp_path_factory):
+    """toy_data(target): a data-bin whose target sentences are `target` of the source's words, e.g. reversed."""
+
+    def toy_data(target=lambda words: words, train=2000, vocabulary=10, longest=8):
+        folder = tmp_path_factory.mktemp("toy")
+        letters = random.Random(1)
+        for split, size in (("train", train), ("valid", 50), ("test", 50)):
+            sources = [
+                [f"w{letters.randrange(vocabulary)}" for _ in range(letters.randint(1, longest))] for _ in range(size)
+            ]
+            write_pairs(folder, split, [(" ".join(words), " ".join(target(words))) for words in sources])
+        prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+        run("fairseq-preprocess", "-s", "src", "-t", "tgt", *prefixes, "--joined-dictionary", "--destdir", folder / "data-bin")
+        return folder / "data-bin"
+
+    return toy_data

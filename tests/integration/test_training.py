@@ -1,0 +1,135 @@
+"""fairseq's real commands with --user-dir: learn, resume, run in parallel, generate; for every architecture."""
+
+import re
+
+import pytest
+import torch
+from support import PROJECT
+
+from user_dir.architectures import FAMILIES
+
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+SMALL = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings".split()
+
+
+def train(command, data, family, save_dir, *options, ok=True):
+    """fairseq-train with small sizes; `options` come last and win."""
+    return command(
+        "fairseq-train", data, "--user-dir", PROJECT / "user_dir", "--arch", f"{family}_tiny", *SMALL,
+        "--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--lr", "5e-3",
+        "--warmup-updates", "100", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
+        "--clip-norm", "1.0", "--max-tokens", "500", "--log-format", "simple", "--log-interval", "10", "--save-dir", save_dir,
+        "--no-epoch-checkpoints", *options, ok=ok,
+    )  # fmt: skip
+
+
+def parameters(checkpoint):
+    return torch.load(checkpoint)["model"]
+
+
+def translate(command, data, checkpoint, *options):
+    """fairseq-generate on the test set: [(reference, hypothesis)]."""
+    done = command("fairseq-generate", data, "--user-dir", PROJECT / "user_dir", "--path", checkpoint, "--beam", "4", *options)
+    lines = [line.split("\t") for line in done.stdout.splitlines() if re.match("[TH]-", line)]
+    texts = {line[0]: line[-1] for line in lines}
+    numbers = sorted(int(key[2:]) for key in texts if key.startswith("T-"))
+    return [(texts[f"T-{i}"], texts[f"H-{i}"]) for i in numbers]
+
+
+@pytest.fixture(scope="module")
+def copies(toy_data):
+    return toy_data()
+
+
+@every_family
+@pytest.mark.parametrize("order", ["copy", "reverse"])
+def test_learns(command, toy_data, tmp_path, family, order):
+    """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
+    data = toy_data(target=list if order == "copy" else lambda words: words[::-1], train=6000)
+    done = train(command, data, family, tmp_path, "--max-update", "700", "--dropout", "0", "--no-last-checkpoints", "--save-interval-updates", "350", "--keep-interval-updates", "2", "--encoder-normalize-before", "--decoder-normalize-before")
+    perplexity = float(re.findall(r"valid .*\| ppl ([\d.]+)", done.stderr + done.stdout)[-1])
+    assert perplexity < 1.5
+    pairs = translate(command, data, sorted(tmp_path.glob("checkpoint_*_700.pt"))[0])
+    assert len(pairs) == 50
+    assert sum(reference == hypothesis for reference, hypothesis in pairs) >= 45
+
+
+@every_family
+@pytest.mark.parametrize("autocast", ["off", "bf16"])
+def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
+    options = ["--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
+    train(command, copies, family, tmp_path / "whole", "--max-update", "30", *options)
+    halves = tmp_path / "halves"
+    train(command, copies, family, halves, "--max-update", "15", *options)
+    train(command, copies, family, halves, "--max-update", "30", *options)
+    whole, resumed = (parameters(folder / "checkpoint_last.pt") for folder in (tmp_path / "whole", halves))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@every_family
+def test_two_processes_equal_update_freq_2(command, copies, tmp_path, family):
+    options = ["--max-update", "20", "--dropout", "0", "--disable-validation"]
+    train(command, copies, family, tmp_path / "one", "--update-freq", "2", *options)
+    from concurrent.futures import ThreadPoolExecutor
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    parallel = [
+        "--distributed-world-size", "2", "--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-no-spawn",
+        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+    ]  # fmt: skip
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda rank: train(command, copies, family, tmp_path / "two", *options, *parallel, "--distributed-rank", rank), "01"))
+    one, two = (parameters(tmp_path / folder / "checkpoint_last.pt") for folder in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], atol=1e-5, rtol=1e-5)
+
+
+@every_family
+def test_commands_on_a_trained_model(command, copies, tmp_path, family):
+    """fairseq-hydra-train with the shipped YAML, -validate, -interactive, -generate with a forced prefix, averaging."""
+    small = ["model.encoder_layers=2", "model.decoder_layers=2", "model.encoder_embed_dim=32", "model.encoder_ffn_embed_dim=64"]
+    command(
+        "fairseq-hydra-train", "--config-dir", PROJECT / "examples/hydra", "--config-name", "vaswani_transformer",
+        f"common.user_dir={PROJECT / 'user_dir'}", f"task.data={copies}", f"model._name={family}_tiny", *small,
+        "optimization.max_update=20", "checkpoint.save_interval_updates=10", f"checkpoint.save_dir={tmp_path}", cwd=tmp_path,
+    )  # fmt: skip
+    average = tmp_path / "average.pt"
+    command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--by", "update", "--output", average)
+    user_dir = ["--user-dir", PROJECT / "user_dir"]
+    validated = command("fairseq-validate", copies, *user_dir, "--path", average, "--max-tokens", "500")
+    assert re.search(r"valid on 'valid' subset .* loss [\d.]+", validated.stderr + validated.stdout)
+    pairs = translate(command, copies, average, "--prefix-size", "2", "--max-len-b", "10")
+    assert all(hypothesis.split()[:2] == reference.split()[:2] for reference, hypothesis in pairs)
+    sentence = tmp_path / "sentence.txt"
+    sentence.write_text("w1 w2 w3\n")
+    answer = command("fairseq-interactive", copies, *user_dir, "--path", average, "--input", sentence, "--beam", "2", "--max-len-b", "10")
+    assert re.search(r"^H-0\t", answer.stdout, re.MULTILINE)
+
+
+def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
+    """The whole trainer, from the same seed: every loss that is printed is the same."""
+    losses = []
+    for arch in ("transformer_tiny", "vaswani_transformer_tiny"):
+        sizes = "--encoder-attention-heads 4 --decoder-attention-heads 4".split()
+        done = train(command, copies, "vaswani_transformer", tmp_path / arch, "--arch", arch, *sizes, "--max-update", "30", "--dropout", "0", "--disable-validation")
+        losses.append(re.findall(r"loss=[\d.]+", done.stderr + done.stdout))
+    assert losses[0] == losses[1] and len(losses[0]) >= 3
+
+
+@pytest.mark.slow
+def test_autocast_ends_within_noise_of_float32(command, toy_data, tmp_path):
+    """After 1,000 updates the losses of two precisions differ no more than those of two seeds."""
+    data = toy_data(target=lambda words: words[::-1], train=6000, vocabulary=40, longest=12)
+
+    def loss(name, *options):
+        done = train(command, data, "vaswani_transformer", tmp_path / name, "--max-update", "1000", "--dropout", "0.1", *options)
+        return float(re.findall(r"valid .*\| loss ([\d.]+)", done.stderr + done.stdout)[-1])
+
+    seeds = [loss(f"seed {seed}", "--seed", seed) for seed in "123"]
+    reduced = [loss(f"bf16 {seed}", "--seed", seed, "--autocast", "bf16") for seed in "123"]
+    spread = max(seeds) - min(seeds)
+    assert abs(sum(reduced) - sum(seeds)) / 3 <= max(spread, 0.02), (seeds, reduced)

@@ -1,0 +1,33 @@
+"""Constants of the tests, and running a command as a person would."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import user_dir
+
+PROJECT = pathlib.Path(user_dir.__file__).parents[1]
+PAD, EOS = 1, 2  # fairseq's Dictionary
+
+SMALL = {
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 32,
+    "encoder_attention_heads": 4,
+    "decoder_embed_dim": 16,
+    "decoder_ffn_embed_dim": 32,
+    "decoder_attention_heads": 4,
+}
+PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+
+
+def run(*command, ok=True, cwd=PROJECT, env=None):
+    """Runs a command as a person would, one thread, no GPU; returns the finished process. `ok`: it must succeed."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
+    env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
+    if ok:
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done

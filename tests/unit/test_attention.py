@@ -1,0 +1,105 @@
+"""Multi-head attention against a loop over sentences, heads and positions written from the paper's equation."""
+
+import pytest
+import torch
+
+from user_dir.attention import MultiheadAttention
+
+HEADS, MODEL = 2, 8
+
+
+def attention_by_equation(module, query, key, padding, visible):
+    """softmax(q·kᵀ/√d_k)·v for each head and query by itself; concatenated, times W^O. [T, B, d], [B, h, T, S]"""
+    length, batch, _ = query.shape
+    q, k, v = module.q_proj(query), module.k_proj(key), module.v_proj(key)
+    d_k, d_v = module.key_dim, module.value_dim
+    output = query.new_zeros(length, batch, HEADS * d_v)
+    all_weights = query.new_zeros(batch, HEADS, length, len(key))
+    for b in range(batch):
+        for head in range(HEADS):
+            columns_k, columns_v = slice(head * d_k, head * d_k + d_k), slice(head * d_v, head * d_v + d_v)
+            for t in range(length):
+                seen = [s for s in range(len(key)) if not padding[b, s] and visible[t, s]]
+                scores = torch.stack([q[t, b, columns_k] @ k[s, b, columns_k] / d_k**0.5 for s in seen])
+                weights = scores.exp() / scores.exp().sum()
+                all_weights[b, head, t, seen] = weights
+                output[t, b, columns_v] = sum(w * v[s, b, columns_v] for w, s in zip(weights, seen))
+    return module.out_proj(output), all_weights
+
+
+@pytest.mark.parametrize("key_dim, value_dim", [(None, None), (3, 4), (4, 7)])
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "encoder-decoder"])
+def test_values_and_gradients_equal_the_equation(kind, key_dim, value_dim):
+    torch.manual_seed(1)
+    kinds = {"encoder_decoder_attention": True} if kind == "encoder-decoder" else {"self_attention": True}
+    module = MultiheadAttention(MODEL, HEADS, key_dim, value_dim, **kinds).double()
+    query = torch.randn(4, 3, MODEL, dtype=torch.double, requires_grad=True)
+    key = torch.randn(5, 3, MODEL, dtype=torch.double, requires_grad=True) if kind == "encoder-decoder" else query
+    padding = torch.zeros(3, len(key), dtype=torch.bool)
+    padding[0, -1] = True
+    if kind != "decoder":
+        padding[1, :2] = True  # fairseq pads sources on the left
+    visible = torch.ones(4, len(key)).tril().bool() if kind == "decoder" else torch.ones(4, len(key)).bool()
+    mask = torch.zeros(4, 4).masked_fill(~visible, float("-inf")) if kind == "decoder" else None
+    inputs = [query, *module.parameters()] + ([key] if key is not query else [])
+    direction = torch.randn_like(query)
+
+    expected, expected_weights = attention_by_equation(module, query, key, padding, visible)
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    for need_weights in (False, True):
+        output, weights = module(
+            query, key, key, key_padding_mask=padding, attn_mask=mask, need_weights=need_weights, need_head_weights=need_weights
+        )
+        gradients = torch.autograd.grad((output * direction).sum(), inputs)
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(gradients, expected_gradients)
+    torch.testing.assert_close(weights.transpose(0, 1), expected_weights)
+
+
+def test_dropout_acts_on_the_weights_in_training_only():
+    torch.manual_seed(1)
+    module = MultiheadAttention(MODEL, HEADS, dropout=0.5, self_attention=True)
+    x = torch.randn(4, 3, MODEL)
+    trained, again = (module(x, x, x, need_weights=False)[0] for _ in range(2))
+    assert not torch.equal(trained, again)
+    module.eval()
+    evaluated, again = (module(x, x, x, need_weights=False)[0] for _ in range(2))
+    assert torch.equal(evaluated, again)
+
+
+@pytest.mark.parametrize("steps", [[1] * 6, [3, 1, 2], [6]])
+def test_cached_self_attention_equals_full(steps):
+    torch.manual_seed(1)
+    module = MultiheadAttention(MODEL, HEADS, self_attention=True).double()
+    x = torch.randn(6, 3, MODEL, dtype=torch.double)
+    full, _ = module(x, x, x, attn_mask=torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1), need_weights=False)
+    state, outputs = {}, []
+    for part in x.split(steps):
+        outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
+    torch.testing.assert_close(torch.cat(outputs), full)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_beams_of_a_sentence_share_keys_only_where_they_are_the_same(tied):
+    """fairseq announces a beam size; a later caller that decodes without beams must not be taken for one."""
+    torch.manual_seed(1)
+    module = MultiheadAttention(MODEL, HEADS, encoder_decoder_attention=True).double()
+    source = torch.randn(5, 2, MODEL, dtype=torch.double).repeat_interleave(3, dim=1)  # 2 sentences × 3 beams
+    if not tied:
+        source[0, 1] += 1
+    padding = torch.tensor([[False] * 5, [True] + [False] * 4]).repeat_interleave(3, dim=0)
+    query = torch.randn(1, 6, MODEL, dtype=torch.double)
+    expected, expected_weights = module(query, source, source, key_padding_mask=padding, static_kv=True)
+    module.set_beam_size(3)
+    state = {}
+    for _ in range(2):  # fills the cache, then reads it
+        output, weights = module(
+            query, source, source, key_padding_mask=padding, static_kv=True, incremental_state=state
+        )
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(weights, expected_weights)
+    assert len(module._get_input_buffer(state)["prev_key"]) == (2 if tied else 6)
+    if tied:  # the first sentence is finished; the beams of the second change places
+        module.reorder_incremental_state(state, torch.tensor([5, 3, 3]))
+        output, _ = module(query[:, [5, 3, 3]], None, None, static_kv=True, incremental_state=state)
+        torch.testing.assert_close(output, expected[:, [5, 3, 3]])

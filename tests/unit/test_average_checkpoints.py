@@ -1,0 +1,103 @@
+"""The average of checkpoints is the mean of their parameters, and unsuitable files are refused in one line."""
+
+import argparse
+
+import pytest
+import torch
+
+from user_dir.tools import average_checkpoints
+
+
+def checkpoint(path, value, dtype=torch.float32, **more):
+    model = {"weight": torch.full((2, 3), value, dtype=dtype), "version": torch.tensor(3), **more}
+    torch.save({"cfg": {"model": argparse.Namespace(arch="x")}, "model": model, "last_optimizer_state": {"big": 1}, "extra_state": {}}, path)
+    return path
+
+
+def averaged(tmp_path, *arguments):
+    average_checkpoints.main([*map(str, arguments), "--output", str(tmp_path / "average.pt")])
+    return torch.load(tmp_path / "average.pt")
+
+
+def test_mean_of_named_files(tmp_path):
+    files = [checkpoint(tmp_path / f"{value}.pt", value) for value in (1.0, 2.0, 6.0)]
+    state = averaged(tmp_path, *files)
+    assert torch.equal(state["model"]["weight"], torch.full((2, 3), 3.0))
+    assert state["model"]["version"] == 3
+    assert state["last_optimizer_state"] is None
+    assert state["cfg"]["model"].arch == "x"
+
+
+def test_sums_in_float32(tmp_path):
+    """In float16 2048 + 1 is 2048: a running sum would lose the small ones."""
+    files = [checkpoint(tmp_path / f"{i}.pt", value, torch.float16) for i, value in enumerate((2048.0, 1.0, 1.0, 2.0))]
+    weight = averaged(tmp_path, *files)["model"]["weight"]
+    assert weight.dtype == torch.float16 and torch.equal(weight, torch.full((2, 3), 513.0, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("by, expected", [("epoch", (9 + 10 + 11) / 3), ("update", (950 + 1000 + 1050) / 3)])
+def test_last_by_number_not_by_name(tmp_path, by, expected):
+    for epoch in (2, 9, 10, 11):
+        checkpoint(tmp_path / f"checkpoint{epoch}.pt", float(epoch))
+    for update in (100, 950, 1000, 1050):
+        checkpoint(tmp_path / f"checkpoint_3_{update}.pt", float(update))
+    checkpoint(tmp_path / "checkpoint_best.pt", 1e6)
+    checkpoint(tmp_path / "checkpoint_last.pt", 1e6)
+    weight = averaged(tmp_path, tmp_path, "--last", 3, "--by", by)["model"]["weight"]
+    torch.testing.assert_close(weight, torch.full((2, 3), expected))
+
+
+def bad_shape(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0), checkpoint(tmp_path / "b.pt", 1.0, weight=torch.ones(3))]
+
+
+def bad_names(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0), checkpoint(tmp_path / "b.pt", 1.0, gate=torch.ones(3))]
+
+
+def not_finite(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0), checkpoint(tmp_path / "b.pt", float("nan"))]
+
+
+def missing(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0), tmp_path / "b.pt"]
+
+
+def truncated(tmp_path):
+    whole = checkpoint(tmp_path / "a.pt", 1.0).read_bytes()
+    (tmp_path / "b.pt").write_bytes(whole[: len(whole) // 2])
+    return [tmp_path / "a.pt", tmp_path / "b.pt"]
+
+
+def too_few(tmp_path):
+    checkpoint(tmp_path / "checkpoint1.pt", 1.0)
+    return [tmp_path, "--last", 2]
+
+
+def wrong_words(tmp_path):
+    return [tmp_path]
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        (bad_shape, "b.pt is of another model than .*a.pt: weight is "),
+        (bad_names, "gate is .*missing in the other"),
+        (not_finite, "weight in .*b.pt is not finite"),
+        (missing, "there is no checkpoint .*b.pt"),
+        (truncated, "b.pt is not a fairseq checkpoint"),
+        (too_few, "holds 1 checkpoints by epoch and 2 are to be averaged"),
+    ],
+)
+def test_refused_in_one_line_and_nothing_written(tmp_path, files, message):
+    with pytest.raises(SystemExit) as refusal:
+        averaged(tmp_path, *files(tmp_path))
+    assert len(str(refusal.value).splitlines()) == 1
+    assert __import__("re").search(message, str(refusal.value))
+    assert not list(tmp_path.glob("average*"))
+
+
+def test_a_folder_needs_a_number(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        averaged(tmp_path, *wrong_words(tmp_path))
+    assert "one folder and --last N" in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""The import refuses a fairseq that skips custom layers, and loads checkpoints without running code from them."""
+
+import argparse
+import pickle
+
+import pytest
+import torch
+from support import PROJECT
+
+import user_dir
+
+
+@pytest.mark.parametrize("marker", ["can_use_fastpath", "load_to_BT"])
+def test_refuses_a_fairseq_with_the_fused_path(tmp_path, command, marker):
+    """The import itself, with such a fairseq first on the path."""
+    (tmp_path / "fairseq/modules").mkdir(parents=True)
+    (tmp_path / "fairseq/__init__.py").write_text("raise ImportError('does not import on Python 3.11')\n")
+    (tmp_path / "fairseq/modules/transformer_layer.py").write_text(f"self.{marker} = False\n")
+    done = command("python", "-c", "import user_dir", env={"PYTHONPATH": f"{tmp_path}:{PROJECT}"}, ok=False)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "UnsuitableFairseq" in last and str(tmp_path / "fairseq") in last and "pip install fairseq-fixed" in last
+
+
+def test_refuses_a_missing_fairseq(command):
+    code = "import importlib.util as u; u.find_spec = lambda name: None; import user_dir"
+    done = command("python", "-c", code, ok=False)
+    assert "pip install fairseq-fixed" in done.stderr.strip().splitlines()[-1]
+
+
+def test_import_prints_nothing(command):
+    done = command("python", "-c", "import user_dir")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_checkpoints_load_weights_only(tmp_path):
+    torch.save({"args": argparse.Namespace(arch="x"), "model": torch.ones(2)}, tmp_path / "checkpoint.pt")
+    assert torch.load(tmp_path / "checkpoint.pt")["args"].arch == "x"
+
+
+class Hostile:
+    def __reduce__(self):
+        return (exec, ("open('owned', 'w')",))
+
+
+def test_hostile_checkpoints_still_cannot_run_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": Hostile()}, "checkpoint.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load("checkpoint.pt")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_relative_imports_only():
+    """A user directory may be copied and renamed; `user_dir` must not be written in it."""
+    for file in (PROJECT / "user_dir").rglob("*.py"):
+        assert "import user_dir" not in file.read_text() and "from user_dir" not in file.read_text(), file
+
+
+def test_importable_as_a_package():
+    assert user_dir.__doc__

@@ -1,0 +1,75 @@
+"""vaswani_transformer computes what fairseq's own `transformer` computes, from the same weights and with the same names."""
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+STOCK, OURS = "transformer", "vaswani_transformer_base"
+OPTIONS = {
+    "post-norm": {},
+    "pre-norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+    "no positions": {"no_token_positional_embeddings": True},
+    "shared embeddings": {"share_all_embeddings": True},
+    "shared decoder embeddings": {"share_decoder_input_output_embed": True},
+    "embedding norm, no scale": {"layernorm_embedding": True, "no_scale_embedding": True},
+    "decoder of another size": {"decoder_embed_dim": 24, "decoder_output_dim": 8, "decoder_input_dim": 20},
+    "no final norm": {"decoder_normalize_before": True, "no_decoder_final_norm": True},
+    "gelu": {"activation_fn": "gelu"},
+    "export": {"export": True},
+}
+
+
+@pytest.fixture(params=OPTIONS)
+def pair(request, build):
+    stock, ours = build(STOCK, **OPTIONS[request.param]), build(OURS, **OPTIONS[request.param])
+    for model in (stock, ours):
+        for parameter in model.parameters():  # initial biases are zeros: nothing would notice them missing
+            if parameter.dim() == 1:
+                torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
+    return stock, ours
+
+
+def test_same_names_and_initial_weights(build):
+    stock, ours = build(STOCK).state_dict(), build(OURS).state_dict()
+    assert list(stock) == list(ours)
+    assert all(torch.equal(stock[name], ours[name]) for name in stock)
+
+
+def test_logits_attention_and_gradients(pair, batch):
+    stock, ours = pair
+    real = batch["prev_output_tokens"].ne(1)
+    (logits, extra), (our_logits, our_extra) = stock(**batch), ours(**batch)
+    torch.testing.assert_close(our_logits[real], logits[real], atol=1e-5, rtol=0)
+    torch.testing.assert_close(our_extra["attn"][0][real], extra["attn"][0][real], atol=1e-5, rtol=0)
+    for model, out in ((stock, logits), (ours, our_logits)):
+        out[real].logsumexp(-1).sum().backward()
+    for (name, parameter), (_, ours_parameter) in zip(stock.named_parameters(), ours.named_parameters(), strict=True):
+        torch.testing.assert_close(ours_parameter.grad, parameter.grad, atol=1e-4, rtol=1e-4, msg=name)
+
+
+def test_weights_load_both_ways(build, batch):
+    stock, ours = build(STOCK), build(OURS)
+    for source, target in ((stock, ours), (ours, stock)):
+        with torch.no_grad():
+            for parameter in source.parameters():
+                parameter.add_(0.01 * torch.randn_like(parameter))
+        target.load_state_dict(source.state_dict(), strict=True)
+        torch.testing.assert_close(target(**batch)[0], source(**batch)[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("beam, prefix", [(1, 0), (4, 0), (4, 3)])
+def test_generation(pair, batch, dictionary, beam, prefix):
+    """Beam search: cached decoding, reordering, sentences that finish early, forced prefixes. Beam 1 comes after beam 4."""
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+    tokens = batch["prev_output_tokens"][:, 1 : 1 + prefix] if prefix else None
+    results = []
+    for model in pair:
+        for size in sorted({4, beam}, reverse=True):
+            generator = SequenceGenerator([model], dictionary, beam_size=size, max_len_b=12, match_source_len=False)
+            hypotheses = generator.generate([model], sample, prefix_tokens=tokens)
+        results.append(hypotheses)
+    for stock, ours in zip(*results):
+        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in stock]
+        torch.testing.assert_close(ours[0]["positional_scores"], stock[0]["positional_scores"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours[0]["attention"], stock[0]["attention"], atol=1e-5, rtol=0)
