@@ -24,7 +24,10 @@ install_torch() {
   fi
 }
 
-install_fairseq() {
+install_fairseq() {  # file with constraints
+  python -m pip show -q fairseq-fixed 2>/dev/null && return
+  echo "== installing fairseq (compiled here: about two minutes)"
+  python -m pip install -q -c "$1" setuptools wheel cython numpy
   # fairseq comes as source. Building all its extensions at a time, and those that translation never calls unoptimised,
   # takes 2 minutes on two cores instead of 4; a `ninja` that fails keeps torch from building them in one folder, where
   # they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models need none.
@@ -34,7 +37,7 @@ install_fairseq() {
   printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
-    tee "$build/log" | grep --line-buffered -oE "^Collecting [^ ]+|building '[^']+' extension|^Successfully installed.*" ||
+    tee "$build/log" | sed -unE "s/^(Collecting [^ ]+).*|^ *(building '[^']+' extension)|^(Successfully installed .*)/\\1\\2\\3/p" ||
     { tail -n 30 "$build/log" >&2; fail "fairseq could not be installed; above are the last lines of $build/log"; }
   rm -r "$build"
 }
@@ -45,13 +48,10 @@ install_project() {
   if [ -z "$own_environment" ]; then  # keep what somebody else's environment has
     python -m pip list --format=freeze | sed 's/==.*//; s/_/[-_]/g; s/$/==/; s/^/^/' > "$constraints.kept"
     grep -vif "$constraints.kept" "$project/examples/constraints.txt" > "$constraints" || true
-    grep -qi '^fairseq-fixed==' "$constraints" || grep '^fairseq-fixed==' "$project/examples/constraints.txt" >> "$constraints"
     rm "$constraints.kept"
   fi
   echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
   install_torch
-  echo "== installing fairseq (compiled here: about two minutes)"
-  python -m pip install -q -c "$constraints" setuptools wheel cython numpy
   install_fairseq "$constraints"
   echo "== installing this project"
   python -m pip install -q --no-build-isolation -c "$constraints" -e "$project${extras:+[$extras]}"
@@ -70,9 +70,9 @@ else
   PATH="$project/.venv/bin:$PATH"
 fi
 
-wanted="$(cksum < "$project/setup.py") $(cksum < "$project/examples/constraints.txt") $project $extras"
-installed=$(python -c 'import sys; print(sys.prefix)')/fairseq-transformer-variants${extras:+-$extras}.installed
-if [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ]; then
+wanted="$(cksum < "$project/setup.py") $(cksum < "$project/examples/constraints.txt") $project"
+note=$(python -c 'import sys; print(sys.prefix)')/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
+if [ "$(cat "$note.$extras.installed" 2>/dev/null)" != "$wanted" ]; then
   install_project
-  echo "$wanted" > "$installed"
+  echo "$wanted" | tee "$note.$extras.installed" > "$note..installed"
 fi

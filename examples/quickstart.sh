@@ -8,7 +8,7 @@
 # Variables and their defaults:
 #   ARCH=vaswani_transformer_tiny   any architecture of the README
 #   SOURCE=fr TARGET=en             the corpus has French, Spanish and English
-#   UPDATES=700                     updates to train ...
+#   UPDATES=1700                    updates to train ...
 #   MINUTES=7                       ... and the time after which training stops in any case
 #   PAIRS=                          train on that many sentence pairs only, for a first try
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
@@ -16,7 +16,7 @@ set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$project"
 
-arch=${ARCH:-vaswani_transformer_tiny} source=${SOURCE:-fr} target=${TARGET:-en} updates=${UPDATES:-700} pairs=${PAIRS:-}
+arch=${ARCH:-vaswani_transformer_tiny} source=${SOURCE:-fr} target=${TARGET:-en} updates=${UPDATES:-1700} pairs=${PAIRS:-}
 output=${OUTPUT:-runs/$arch.$source-$target}
 data=data/tatoeba.$source-$target${pairs:+.$pairs}
 mkdir -p "$output"
@@ -45,12 +45,12 @@ train() {  # options of fairseq-train
   MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \
   fairseq-train "$data/data-bin" --user-dir user_dir --arch "$arch" \
     --encoder-normalize-before --decoder-normalize-before --share-all-embeddings --dropout 0 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 2000 \
-    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1 \
-    --lr 4e-3 --lr-scheduler polynomial_decay --warmup-updates 200 --total-num-update "$updates" \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000 \
+    --optimizer fused_adam --adam-betas '(0.9, 0.98)' --clip-norm 1 \
+    --lr 5e-3 --lr-scheduler polynomial_decay --warmup-updates 250 --total-num-update "$updates" \
     --max-update "$updates" --stop-time-hours "$(python -c "print(${MINUTES:-7} / 60)")" \
     --save-dir "$output" --no-epoch-checkpoints --save-interval-updates 25 --keep-interval-updates 4 \
-    --validate-interval-updates 1000000 --log-format simple --log-interval 25 \
+    --validate-interval-updates 1000000 --log-format simple --log-interval 50 \
     --autocast "$(python -m user_dir.tools.precision)" "$@" 2>&1 |
     tee "$output/train.log" | sed -unE \
     's/.*train_inner.* loss=([^,]*), .*ppl=([^,]*), wps=([^,]*),.* num_updates=([^,]*), .* wall=([0-9]*).*/update \4 of '"$updates"': loss \1, perplexity \2, \3 words\/s, \5 s/p' ||

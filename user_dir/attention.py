@@ -7,21 +7,12 @@ Shapes: T target (query) length, S source (key) length, B batch, d = d_model, h 
 A variant with another score or value term overrides `attend`; one that treats each head by itself calls `heads`.
 """
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
 from fairseq import modules
 from torch import Tensor, nn
-
-
-class Heads(NamedTuple):
-    """Queries, keys and values of all heads, and which keys may be seen."""
-
-    q: Tensor  # [B, h, T, d_k]
-    k: Tensor  # [B, h, S, d_k]
-    v: Tensor  # [B, h, S, d_v]
-    mask: Optional[Tensor]  # broadcastable to [B, h, T, S]; bool (True: may be seen) or added to the scores
 
 
 class MultiheadAttention(modules.MultiheadAttention):
@@ -88,14 +79,21 @@ class MultiheadAttention(modules.MultiheadAttention):
             mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
         else:
             q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        heads, weights = self.attend(Heads(q, k, v, mask), need_weights)
+        heads, weights = self.attend(q, k, v, mask, need_weights)
         if k.size(0) != batch:
             heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
         return heads.permute(2, 0, 1, 3), weights
 
-    def attend(self, heads: Heads, need_weights: bool):
-        """Eq. 1 for all heads: [B, h, T, d_v]; and the weights [B, h, T, S] if they are needed."""
-        q, k, v, mask = heads
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], need_weights: bool):
+        """Eq. 1 for all heads at once.
+
+        Args:
+            q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: their queries, keys and values
+            mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
+
+        Returns:
+            heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
+        """
         dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
         if not need_weights:
             return F.scaled_dot_product_attention(q, k, v, mask, dropout), None
@@ -203,7 +201,7 @@ def causal_mask(length: int, key: Tensor) -> Optional[Tensor]:
 
 
 def visible_keys(padding: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
-    """The mask of :class:`Heads` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
+    """The mask of `attend` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
     if attn_mask is None:
         return None if padding is None else ~padding[:, None, None, :].bool()
     if padding is None:

@@ -48,8 +48,8 @@ def test_leaves_an_installed_environment_alone(checkout):
     )
     (environment / "bin/python").chmod(0o755)
     checksum = lambda name: run("sh", "-c", f"cksum < {checkout / name}").stdout.strip()  # noqa: E731
-    note = f"{checksum('setup.py')} {checksum('examples/constraints.txt')} {checkout} "
-    (environment / "fairseq-transformer-variants.installed").write_text(note + "\n")
+    note = f"{checksum('setup.py')} {checksum('examples/constraints.txt')} {checkout}"
+    (environment / "fairseq-transformer-variants..installed").write_text(note + "\n")
     path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
     script = checkout / "script.sh"
     script.write_text(f"set -euo pipefail\nPATH={path}\n. examples/environment.sh\nwhich python\n")
