@@ -58,7 +58,7 @@ def test_learns(command, toy_data, tmp_path, family, order):
 @every_family
 @pytest.mark.parametrize("autocast", ["off", "bf16"])
 def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
-    options = ["--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
+    options = ["--optimizer", "fused_adam", "--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
     train(command, copies, family, tmp_path / "whole", "--max-update", "30", *options)
     halves = tmp_path / "halves"
     train(command, copies, family, halves, "--max-update", "15", *options)
