@@ -22,6 +22,7 @@ setup(
         "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds
         "requests>=2.20,<3",  # downloads, and goes on where a download broke off
         "tqdm>=4.60,<5",  # progress bars
+        "tensorboardX>=2.6,<3",  # fairseq's --tensorboard-logdir; without it fairseq complains whenever it is imported
     ],
     extras_require={
         "dev": ["pytest>=8", "pytest-xdist>=3"],

@@ -70,7 +70,7 @@ average() {
 translate() {
   done_before "$output/translations.$target" && return
   fairseq-generate "$data/data-bin" --source-lang "$source" --target-lang "$target" --user-dir user_dir \
-    --path "$output/average.pt" --beam 4 --lenpen 0.6 \
+    --path "$output/average.pt" --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 \
     --max-tokens 6000 --remove-bpe --tokenizer moses > "$output/generate.log" 2> "$output/generate.err" ||
     { tail -n 20 "$output/generate.err" >&2; fail "translating failed; above is the end of $output/generate.err"; }
   # D-NUMBER <tab> score <tab> detokenised translation, longest sentences first
