@@ -1,9 +1,9 @@
-# Sourced by the other scripts: makes `python` one that has this project installed, with the extras "$1" (e.g. dev).
+# Sourced by the other scripts: makes `python` one that has this project installed, with the extras $extras (e.g. dev).
 # An active virtual or conda environment is completed and what it already has is kept; otherwise ./.venv is made.
 # What is installed is not installed again. PYTHON names another interpreter to make .venv with.
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-extras=${1:-}
+extras=${extras:-}
 torch_version=2.13.0
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }

@@ -69,9 +69,10 @@ average() {
 
 translate() {
   done_before "$output/translations.$target" && return
+  # Without --required-batch-size-multiple 1 fairseq leaves out the last sentences of a set whose size is no multiple of 8.
   fairseq-generate "$data/data-bin" --source-lang "$source" --target-lang "$target" --user-dir user_dir \
     --path "$output/average.pt" --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 \
-    --max-tokens 6000 --remove-bpe --tokenizer moses > "$output/generate.log" 2> "$output/generate.err" ||
+    --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe --tokenizer moses > "$output/generate.log" 2> "$output/generate.err" ||
     { tail -n 20 "$output/generate.err" >&2; fail "translating failed; above is the end of $output/generate.err"; }
   # D-NUMBER <tab> score <tab> detokenised translation, longest sentences first
   grep '^D-' "$output/generate.log" | sort -t- -k2 -n | cut -f3- > "$output/translations.partial"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests, after installing what they need. Arguments go to pytest: tests/run.sh -k attention; tests/run.sh -m slow
 set -euo pipefail
-. "$(dirname "$0")/../examples/environment.sh" dev
+extras=dev
+. "$(dirname "$0")/../examples/environment.sh"
 cd "$project"
 # Two torch processes with two threads each slow each other tenfold on two cores: one thread for each process.
 export OMP_NUM_THREADS=1
