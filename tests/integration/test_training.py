@@ -49,7 +49,8 @@ def copies(toy_data):
 def test_learns(command, toy_data, tmp_path, family, order):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
     data = toy_data(target=list if order == "copy" else lambda words: words[::-1], train=6000)
-    learn = "--optimizer fused_adam --max-update 500 --dropout 0 --encoder-normalize-before --decoder-normalize-before".split()
+    learn = "--optimizer fused_adam --lr-scheduler polynomial_decay --max-update 600 --total-num-update 600".split()
+    learn += "--dropout 0 --label-smoothing 0 --encoder-normalize-before --decoder-normalize-before".split()
     sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128".split()
     done = train(command, data, family, tmp_path, *learn, *sizes)
     perplexity = float(re.findall(r"valid .*\| ppl ([\d.]+)", done.stderr + done.stdout)[-1])
@@ -99,7 +100,7 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
         "optimization.max_update=20", "checkpoint.save_interval_updates=10", f"checkpoint.save_dir={tmp_path}", cwd=tmp_path,
     )  # fmt: skip
     average = tmp_path / "average.pt"
-    command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--by", "update", "--output", average)
+    command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--output", average)
     user_dir = ["--user-dir", PROJECT / "user_dir"]
     validated = command("fairseq-validate", copies, *user_dir, "--path", average, "--max-tokens", "500")
     assert re.search(r"valid on 'valid' subset .* loss [\d.]+", validated.stderr + validated.stdout)
