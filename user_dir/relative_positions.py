@@ -98,21 +98,20 @@ class RelativeAttention(torch.autograd.Function):
         positions = k.size(2)
         distances, scale = Distances(length, positions, reach), key_dim**-0.5
         z = q.new_empty(length, batch, q.size(1), v.size(3)).permute(1, 2, 0, 3)  # [B, h, T, d_v], as W^O wants it
-        mask = None if mask is None else additive(mask, q.dtype)
+        mask = F.pad(q.new_zeros(1, 1, 1, positions) if mask is None else additive(mask, q.dtype), (0, reach), value=float("-inf"))
         kept, all_weights = [], []
         for heads in groups(q, positions):
             count = len(range(q.size(1))[heads])
-            of_heads = functools.partial(flatten, heads=heads)
-            scores = distances.buffer(batch * count, q, float("-inf"))
-            cells = distances.cells(scores)
-            cells.unflatten(0, (batch, count)).copy_(cells.new_zeros(()) if mask is None else mask)
-            cells.baddbmm_(of_heads(q), of_heads(k).mT, alpha=scale)
+            queries, spare = flatten(q, heads), functools.partial(flatten, heads=heads, spare=reach)
+            scores = distances.buffer(batch * count, q)
+            distances.rows(scores).unflatten(0, (batch, count)).copy_(mask)
+            distances.rows(scores).baddbmm_(queries, spare(k).mT, alpha=scale)
             if keys is not None:
-                distances.add(scores, of_heads(q) @ (table(keys, heads, batch) * scale).mT)
-            weights = distances.buffer(batch * count, q, 0)
+                distances.add(scores, torch.bmm(queries, (table(keys, heads, batch) * scale).mT))
+            weights = distances.buffer(batch * count, q)
             torch.softmax(distances.rows(scores), dim=-1, out=distances.rows(weights))
             dropped = F.dropout(weights, dropout) if dropout else weights
-            part = torch.bmm(distances.cells(dropped), of_heads(v))
+            part = torch.bmm(distances.rows(dropped), spare(v))
             if values is not None:
                 part.baddbmm_(distances.sum(dropped), table(values, heads, batch))
             z[:, heads] = part.unflatten(0, (batch, count))
@@ -136,23 +135,22 @@ class RelativeAttention(torch.autograd.Function):
         inner = (grad * z).sum(dim=-1, keepdim=True)  # [B, h, T, 1]: Σ_j α_ij ∂α_ij
         for heads, weights, dropped in zip(groups(q, k.size(2)), kept[::2], kept[1::2], strict=True):
             count = len(range(q.size(1))[heads])
-            of_heads = functools.partial(flatten, heads=heads)
-            by_z = of_heads(grad)
-            by_scores = distances.buffer(len(by_z), q, 0)
-            distances.cells(by_scores).baddbmm_(by_z, of_heads(v).mT)
+            queries, by_z = flatten(q, heads), flatten(grad, heads)
+            by_scores = distances.buffer(len(by_z), q)
+            torch.bmm(by_z, flatten(v, heads, distances.reach).mT, out=distances.rows(by_scores))
             if values is not None:
-                distances.add(by_scores, by_z @ table(values, heads, batch).mT)
+                distances.add(by_scores, torch.bmm(by_z, table(values, heads, batch).mT))
                 by_values = torch.bmm(distances.sum(dropped).mT, by_z)
                 grad_values[heads] = by_values.unflatten(0, (batch, count)).sum(dim=0)
             by_scores.mul_(dropped)  # the spare cells become 0 here
-            distances.rows(by_scores).addcmul_(distances.rows(weights), of_heads(inner), value=-1)
-            by_q = torch.bmm(distances.cells(by_scores), of_heads(k)).mul_(scale)
+            distances.rows(by_scores).addcmul_(distances.rows(weights), flatten(inner, heads), value=-1)
+            by_q = torch.bmm(distances.cells(by_scores), flatten(k, heads)).mul_(scale)
             if keys is not None:
                 summed = distances.sum(by_scores).mul_(scale)
                 by_q.baddbmm_(summed, table(keys, heads, batch))
-                by_keys = torch.bmm(summed.mT, of_heads(q))
+                by_keys = torch.bmm(summed.mT, queries)
                 grad_keys[heads] = by_keys.unflatten(0, (batch, count)).sum(dim=0)
-            by_k = torch.bmm(distances.cells(by_scores).mT, of_heads(q)).mul_(scale)
+            by_k = torch.bmm(distances.cells(by_scores).mT, queries).mul_(scale)
             by_v = torch.bmm(distances.cells(dropped).mT, by_z)
             for whole, part in zip(grads, (by_q, by_k, by_v)):
                 whole[:, heads] = part.unflatten(0, (batch, count))
@@ -166,9 +164,10 @@ def groups(q: Tensor, positions: int) -> list[slice]:
     return [slice(start, min(start + size, heads)) for start in range(0, heads, size)]
 
 
-def flatten(x: Tensor, heads: slice) -> Tensor:
-    """[B, h, T, d] → [B·heads, T, d]; no copy for a single head."""
-    return x[:, heads].flatten(0, 1)
+def flatten(x: Tensor, heads: slice, spare: int = 0) -> Tensor:
+    """[B, h, S, d] → [B·heads, S + spare, d] with zeros at the end; no copy for a single head without spare rows."""
+    x = x[:, heads]
+    return (F.pad(x, (0, 0, 0, spare)) if spare else x).flatten(0, 1)
 
 
 def table(rows: Tensor, heads: slice, batch: int) -> Tensor:
@@ -195,9 +194,11 @@ class Distances:
         self.length, self.positions, self.reach = length, positions, reach
         self.row = positions + reach
 
-    def buffer(self, count: int, like: Tensor, fill: float) -> Tensor:
-        """Memory for `count` matrices [T, S] and their spare cells, which hold `fill`."""
-        return like.new_full((self.reach + count * self.length * self.row,), fill)
+    def buffer(self, count: int, like: Tensor) -> Tensor:
+        """Memory for `count` matrices [T, S] and their spare cells, the first of which hold 0."""
+        buffer = like.new_empty(self.reach + count * self.length * self.row)
+        buffer[: self.reach] = 0
+        return buffer
 
     def rows(self, buffer: Tensor) -> Tensor:
         """[N, T, S + reach]: each row with the spare cells after it."""
@@ -217,8 +218,8 @@ class Distances:
         """Adds by_distance [N, T, 2·reach+1] to the cells of that distance; spare cells are left with anything finite."""
         self.near(buffer).add_(by_distance)
         if (far := self.far(buffer)) is not None:
-            ends = by_distance[..., :: max(1, 2 * self.reach)].transpose(0, 1)
-            self.cells(buffer).transpose(0, 1).baddbmm_(ends.expand(-1, -1, 2), far)
+            cells = self.cells(buffer)
+            cells.addcmul_(by_distance[..., :1], far[:, 0]).addcmul_(by_distance[..., -1:], far[:, 1])
 
     def sum(self, buffer: Tensor) -> Tensor:
         """[N, T, 2·reach+1]: the sums of the cells of each distance; spare cells must hold 0."""
