@@ -10,6 +10,7 @@ A decoder sees no key after the query: those distances stay blank.
 """
 
 import argparse
+import logging
 import pathlib
 import re
 import sys
@@ -118,6 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
     args = parser.parse_args(arguments)
     allow_fairseq_checkpoints()
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq's import lets every debugging line through
     try:
         draw(maps(load(args.checkpoint)), str(args.checkpoint)).savefig(args.output, dpi=120)
     except NoTables as error:
