@@ -26,5 +26,6 @@ setup(
     ],
     extras_require={
         "dev": ["pytest>=8", "pytest-xdist>=3"],
+        "plot": ["matplotlib>=3.8,<4"],  # user_dir.tools.plot_…
     },
 )

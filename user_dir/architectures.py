@@ -8,6 +8,18 @@ from .model import TransformerModel
 # What makes a family: options that hold unless the command line says otherwise.
 FAMILIES = {
     "vaswani_transformer": {},  # Vaswani et al. 2017, Table 3: post-norm, sinusoids, no dropout inside attention or FFN
+    # Shaw et al. 2018, section 4.1: no sinusoids; k = 16 and a table for each head.
+    "relative_transformer": {
+        "relative_positions": "keys_and_values",
+        "relative_distance": 16,
+        "relative_tables": "per_head",
+        "absolute_positions": "omit",
+    },
+}
+
+# What a family's paper sets otherwise in its big models.
+BIG = {
+    "relative_transformer": {"relative_distance": 8, "relative_tables": "shared"},  # Shaw et al. 2018, section 4.1
 }
 
 # size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
@@ -29,6 +41,11 @@ def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dr
     return {**encoder, **decoder, "dropout": dropout}
 
 
+def family_options(family: str, size: str) -> dict:
+    """The options that make `family`, in that size."""
+    return {**FAMILIES[family], **(BIG.get(family, {}) if size.startswith("big") else {})}
+
+
 def set_defaults(args, options: dict) -> None:
     """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have; a name of an option stands for its value."""
     for name, value in options.items():
@@ -41,7 +58,7 @@ def register(family: str, size: str) -> None:
 
     @register_model_architecture(family, f"{family}_{size}")
     def architecture(args) -> None:
-        set_defaults(args, {**size_options(*SIZES[size]), **FAMILIES[family]})
+        set_defaults(args, {**size_options(*SIZES[size]), **family_options(family, size)})
         base_architecture(args)  # what neither says: fairseq's own defaults
 
 

@@ -17,6 +17,28 @@ class VariantConfig(TransformerConfig):
         default=None,
         metadata={"help": "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"},
     )
+    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "neither"]) = field(
+        default="neither",
+        metadata={
+            "help": "what distances are added to in encoder and decoder self-attention: a^K to keys, a^V to values "
+            "(Shaw et al. 2018, eq. 3 and 4, Table 3)"
+        },
+    )
+    relative_distance: int = field(
+        default=16,
+        metadata={"help": "k: farther distances are taken for this one, so that a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"},
+    )
+    relative_tables: ChoiceEnum(["per_head", "shared"]) = field(
+        default="per_head",
+        metadata={"help": "a table for each head of each layer, or for each layer (Shaw et al. 2018, section 4.1: base, big)"},
+    )
+    absolute_positions: ChoiceEnum(["add", "omit"]) = field(
+        default="add",
+        metadata={
+            "help": "add fairseq's position embeddings to those of the words, or omit them like "
+            "--no-token-positional-embeddings; scale and dropout stay (Shaw et al. 2018 replace them)"
+        },
+    )
     autocast: ChoiceEnum(["off", "bf16"]) = field(
         default="off",
         metadata={

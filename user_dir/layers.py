@@ -9,17 +9,27 @@ from fairseq.modules import transformer_layer
 from .attention import MultiheadAttention
 from .autocast import autocast
 from .config import VariantConfig
+from .relative_positions import RelativeMultiheadAttention
 
 
 def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, **kwargs) -> MultiheadAttention:
-    """Multi-head attention with the sizes and the dropout that `cfg` asks for."""
-    return MultiheadAttention(
+    """Multi-head attention with the sizes, the dropout and, for self-attention, the relative positions that `cfg` asks for."""
+    options = {
+        "key_dim": cfg.attention_key_dim,
+        "value_dim": cfg.attention_value_dim,
+        "dropout": cfg.attention_dropout,
+        **kwargs,
+    }
+    if cfg.relative_positions == "neither" or not kwargs.get("self_attention"):
+        return MultiheadAttention(embed_dim, heads, **options)
+    return RelativeMultiheadAttention(
         embed_dim,
         heads,
-        key_dim=cfg.attention_key_dim,
-        value_dim=cfg.attention_value_dim,
-        dropout=cfg.attention_dropout,
-        **kwargs,
+        distance=cfg.relative_distance,
+        shared=cfg.relative_tables == "shared",
+        keys=cfg.relative_positions in ("keys_and_values", "keys"),
+        values=cfg.relative_positions in ("keys_and_values", "values"),
+        **options,
     )
 
 

@@ -27,6 +27,8 @@ class TransformerModel(TransformerModelBase):
         """
         cfg = VariantConfig.from_namespace(args)
         refuse_unsupported(cfg)
+        if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
+            cfg.no_token_positional_embeddings = True
         return super().build_model(cfg, task)
 
     @classmethod

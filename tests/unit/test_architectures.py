@@ -79,9 +79,22 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
         """activation_fn dropout attention_dropout activation_dropout relu_dropout max_source_positions
         max_target_positions decoder_output_dim share_decoder_input_output_embed share_all_embeddings
         no_token_positional_embeddings layernorm_embedding no_scale_embedding checkpoint_activations offload_activations
-        min_params_to_wrap export no_decoder_final_norm attention_key_dim attention_value_dim autocast""".split()
+        min_params_to_wrap export no_decoder_final_norm attention_key_dim attention_value_dim autocast
+        relative_positions relative_distance relative_tables absolute_positions""".split()
     )
     belongs_to_refused = {
         "quant_noise_pq_block_size", "adaptive_softmax_dropout", "adaptive_softmax_factor", "base_sublayers", "base_shuffle",
     }  # fmt: skip
     assert offered == carried | set(UNSUPPORTED) | belongs_to_refused
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_relative_positions_are_the_papers(size):
+    """Shaw et al. 2018, section 4.1; every default can be changed on the command line."""
+    args = parse("--arch", f"relative_transformer_{size}")
+    expected = (8, "shared") if "big" in size else (16, "per_head")
+    assert (args.relative_distance, args.relative_tables) == expected
+    assert (args.relative_positions, args.absolute_positions) == ("keys_and_values", "omit")
+    words = "--relative-distance 5 --relative-tables shared --relative-positions values --absolute-positions add".split()
+    args = parse("--arch", f"relative_transformer_{size}", *words)
+    assert (args.relative_distance, args.relative_tables, args.relative_positions, args.absolute_positions) == (5, "shared", "values", "add")

@@ -1,0 +1,176 @@
+"""Times relative positions and measures their memory, in turn in one process, beside three other ways.
+
+    python tests/benchmarks/relative_positions.py                   attention, forward and backward, by length
+    python tests/benchmarks/relative_positions.py --step --size base          one whole training step
+    python tests/benchmarks/relative_positions.py --generation --size base    beam search, each step a token
+
+absolute   our attention without relative positions
+published  a^K and a^V gathered into [n, n, d_z], n products for each (Shaw et al. 2018, section 3.3)
+gathered   2k+1 scores a query gathered, weights scatter-added by index, derivative by autograd
+ours       user_dir/relative_positions.py
+
+Run it with nothing else running. Times are medians of rounds (in brackets the ratio to absolute, its smallest and
+largest in the rounds); memory is the peak of what torch allocated beyond what was there before.
+"""
+
+import argparse
+import statistics
+
+import torch
+from speed import build, time_in_turn, training_step
+from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
+
+from user_dir.attention import MultiheadAttention
+from user_dir.relative_positions import RelativeMultiheadAttention
+
+LENGTHS = [16, 32, 64, 256, 1024]
+
+
+class ByIndex(RelativeMultiheadAttention):
+    """What the other two ways share: the [T, S] index of the rows, and a softmax of scores [B, h, T, S]."""
+
+    def attend(self, q, k, v, mask, need_weights):
+        length, positions = q.size(2), k.size(2)
+        last = torch.arange(positions, device=q.device)
+        rows = (last - last[positions - length :, None]).clamp(-self.distance, self.distance) + self.distance
+        scores = (q @ k.mT + self.scores(q, self.each(self.relative_keys, q), rows)) * self.key_dim**-0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        weights = torch.softmax(scores, dim=-1).to(q.dtype)
+        return weights @ v + self.values(weights, self.each(self.relative_values, q), rows), weights
+
+    def each(self, table, q):
+        return table.to(q.dtype).expand(self.num_heads, -1, -1)
+
+
+class Published(ByIndex):
+    def scores(self, q, table, rows):
+        return torch.einsum("bhtd,htsd->bhts", q, table[:, rows])
+
+    def values(self, weights, table, rows):
+        return torch.einsum("bhts,htsd->bhtd", weights, table[:, rows])
+
+
+class Gathered(ByIndex):
+    def scores(self, q, table, rows):
+        return (q @ table.mT).gather(-1, rows.expand(*q.shape[:2], -1, -1))
+
+    def values(self, weights, table, rows):
+        sums = weights.new_zeros(*weights.shape[:3], table.size(-2))
+        return sums.scatter_add(-1, rows.expand_as(weights), weights) @ table
+
+
+WAYS = {"published": Published, "gathered": Gathered, "ours": RelativeMultiheadAttention}
+
+
+def peak_memory(action) -> float:
+    """MB allocated at most while `action` runs, beyond what was allocated before."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        action()
+        return (torch.cuda.max_memory_allocated() - before) / 1e6
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        action()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    allocated = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        allocated += event.nbytes()
+        peak = max(peak, allocated)
+    return peak / 1e6
+
+
+def report(times: dict[str, list[float]], memory: dict[str, float] | None = None) -> None:
+    for name, seconds in times.items():
+        ratios = [one / other for one, other in zip(seconds, times["absolute"])]
+        text = f"  {name:10} {1e3 * statistics.median(seconds):9.2f} ms ({statistics.median(ratios):.3f}; {min(ratios):.3f}–{max(ratios):.3f})"
+        print(text + (f" {memory[name]:9.1f} MB" if memory else ""), flush=True)
+
+
+def attention(args, device) -> None:
+    """Self-attention by itself, of encoder (padding) and decoder (no future), one size of head and batch by length."""
+    for length in args.lengths:
+        sentences = max(1, args.tokens // length)
+        modules = {"absolute": MultiheadAttention(args.heads * 64, args.heads, self_attention=True)}
+        sizes = {"distance": args.k, "shared": args.shared, "self_attention": True}
+        modules |= {name: way(args.heads * 64, args.heads, **sizes) for name, way in WAYS.items()}
+        x = torch.randn(length, sentences, args.heads * 64, device=device, requires_grad=True)
+        padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
+        padding[::2, :3] = True
+        mask = torch.full((length, length), float("-inf"), device=device).triu(1)
+
+        def action(module):
+            def both():
+                for options in ({"key_padding_mask": padding}, {"attn_mask": mask}):
+                    output, _ = module(x, x, x, **options, need_weights=False)
+                    output.sum().backward()
+                    module.zero_grad(), setattr(x, "grad", None)
+
+            return both
+
+        actions = {name: action(module.to(device)) for name, module in modules.items()}
+        print(f"n = {length}, {sentences} sentences, {args.heads} heads of 64, k = {args.k}")
+        times = time_in_turn(actions, args.repeats)
+        report(times, {name: peak_memory(action) for name, action in actions.items()})
+
+
+def models(args, device) -> tuple[dict, dict, Dictionary]:
+    dictionary = Dictionary()
+    for word in range(8000 - len(dictionary)):
+        dictionary.add_symbol(str(word))
+    options = {"autocast": args.autocast}
+    variants = {"absolute": build(f"vaswani_transformer_{args.size}", dictionary, options, device)}
+    for name, way in WAYS.items():
+        variants[name] = build(f"relative_transformer_{args.size}", dictionary, options, device)
+        for module in variants[name].modules():
+            if isinstance(module, RelativeMultiheadAttention):
+                module.__class__ = way
+    sentences = max(1, args.tokens // args.length)
+    source, target = torch.randint(4, 8000, (2, sentences, args.length), device=device)
+    source[::3, :3] = target[::3, -3:] = dictionary.pad()
+    net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}
+    print(f"{args.size}, {sentences} sentences of {args.length}, vocabulary 8000, autocast {args.autocast}")
+    return variants, {**net_input, "prev_output_tokens": target}, dictionary
+
+
+def step(args, device) -> None:
+    variants, batch, _ = models(args, device)
+    actions = {name: lambda model=model: training_step(model, batch, 8000) for name, model in variants.items()}
+    report(time_in_turn(actions, args.repeats), {name: peak_memory(action) for name, action in actions.items()})
+
+
+def generation(args, device) -> None:
+    variants, batch, dictionary = models(args, device)
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+
+    def action(model):
+        model.eval().make_generation_fast_(need_attn=False)
+        generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=args.length, max_len_a=0, max_len_b=args.length)
+        return lambda: generator.generate([model], sample)
+
+    report(time_in_turn({name: action(variants[name]) for name in ("absolute", "ours")}, args.repeats))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--step", action="store_true", help="whole training steps")
+    parser.add_argument("--generation", action="store_true", help="beam search with 4 beams to a fixed length")
+    parser.add_argument("--size", default="base", help="of the models")
+    parser.add_argument("--autocast", default="off", choices=["off", "bf16"], help="of the models")
+    parser.add_argument("--length", type=int, default=32, help="of the models' sentences")
+    parser.add_argument("--tokens", type=int, default=2048, help="on each side of a batch")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--k", type=int, default=16)
+    parser.add_argument("--shared", action="store_true", help="one table for all heads")
+    parser.add_argument("--repeats", type=int, default=7)
+    args = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads")
+    torch.manual_seed(1)
+    (step if args.step else generation if args.generation else attention)(args, device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""python -m user_dir.tools.plot_relative_positions: what it reads from a checkpoint, the picture, one clear line on bad input."""
+
+import argparse
+
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+
+from user_dir.tools import plot_relative_positions as tool  # noqa: E402
+
+
+@pytest.fixture
+def checkpoint(build, tmp_path):
+    """checkpoint(family, **options): a file as fairseq writes it, of an untrained model; and the model."""
+
+    def checkpoint(family="relative_transformer", **options):
+        model = build(f"{family}_base", **options)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter)
+        names = ("encoder_normalize_before", "decoder_normalize_before", "layernorm_embedding", "no_scale_embedding")
+        config = argparse.Namespace(**{name: options.get(name, False) for name in names})
+        path = tmp_path / "checkpoint.pt"
+        torch.save({"model": model.state_dict(), "cfg": {"model": config}}, path)
+        return path, model
+
+    return checkpoint
+
+
+@pytest.mark.parametrize("options", [{}, {"relative_tables": "shared"}, {"relative_positions": "values"}, {"encoder_normalize_before": True}])
+def test_picture(checkpoint, tmp_path, options, capsys):
+    path, _ = checkpoint(**options)
+    tool.main([str(path), "--output", str(tmp_path / "tables.png")])
+    assert (tmp_path / "tables.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == f"{tmp_path / 'tables.png'}\n"
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_maps(checkpoint, norm):
+    """Of the second layer, by the equation: its mean input is the bias of the LayerNorm before it."""
+    path, model = checkpoint(encoder_normalize_before=norm, relative_distance=2)
+    found = tool.maps(tool.load(path))
+    assert {kind for _, kind in found} == {tool.KEYS, tool.VALUES, tool.SCORES} and len(found) == 6
+    layer = model.encoder.layers[1]
+    mean = (layer.self_attn_layer_norm if norm else model.encoder.layers[0].final_layer_norm).bias
+    queries = layer.self_attn.q_proj(mean).view(4, 4)
+    for head in range(4):
+        for row in range(5):
+            key = layer.self_attn.relative_keys[head, row]
+            torch.testing.assert_close(found["encoder", tool.SCORES][1][head, row], queries[head] @ key / 2)
+            torch.testing.assert_close(found["encoder", tool.KEYS][1][head, row], key.square().sum().sqrt())
+
+
+@pytest.mark.parametrize("mistake, words", [
+    ("plain", "has no relative positions"),
+    ("missing", "there is no checkpoint"),
+    ("garbage", "is not a fairseq checkpoint"),
+    ("format", "tables.xyz|xyz"),
+    ("folder", "No such file"),
+])  # fmt: skip
+def test_bad_input_is_one_line(checkpoint, tmp_path, mistake, words):
+    path, _ = checkpoint("vaswani_transformer" if mistake == "plain" else "relative_transformer")
+    if mistake == "missing":
+        path = tmp_path / "nowhere.pt"
+    if mistake == "garbage":
+        path.write_text("hello")
+    output = {"format": "tables.xyz", "folder": "nowhere/tables.png"}.get(mistake, "tables.png")
+    with pytest.raises(SystemExit, match=words) as stop:
+        tool.main([str(path), "--output", str(tmp_path / output)])
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_relative_positions: ")

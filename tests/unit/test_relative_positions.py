@@ -1,0 +1,265 @@
+"""Relative positions against a loop over sentences, heads and pairs of positions written from Shaw et al.'s equations."""
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from support import EOS, PAD, PRE_NORM
+
+from user_dir import relative_positions
+from user_dir.relative_positions import RelativeMultiheadAttention
+
+HEADS, MODEL = 2, 8
+
+
+def build_attention(k, **options):
+    torch.manual_seed(1)
+    return RelativeMultiheadAttention(MODEL, HEADS, distance=k, self_attention=True, **options).double()
+
+
+def row(table, head, distance, k):
+    """w_clip(distance, k) of a head."""
+    clipped = max(-k, min(k, distance))
+    return (table[head] if table.dim() == 3 else table)[clipped + k]
+
+
+def attention_by_equation(module, x, padding, causal):
+    """z_i and α_ij by eq. 3 and 4, in a loop over i and j. [T, B, d] → [T, B, d], [B, h, T, T]"""
+    length, batch, _ = x.shape
+    q, k, v = module.q_proj(x), module.k_proj(x), module.v_proj(x)
+    d_k, d_v = module.key_dim, module.value_dim
+    z = x.new_zeros(length, batch, HEADS * d_v)
+    all_weights = x.new_zeros(batch, HEADS, length, length)
+    for b in range(batch):
+        for head in range(HEADS):
+            of_k, of_v = slice(head * d_k, (head + 1) * d_k), slice(head * d_v, (head + 1) * d_v)
+            for i in range(length):
+                seen = [j for j in range(length) if not padding[b, j] and not (causal and j > i)]
+                scores, values = [], []
+                for j in seen:
+                    key, value = k[j, b, of_k], v[j, b, of_v]
+                    if module.relative_keys is not None:
+                        key = key + row(module.relative_keys, head, j - i, module.distance)
+                    if module.relative_values is not None:
+                        value = value + row(module.relative_values, head, j - i, module.distance)
+                    scores.append(q[i, b, of_k] @ key / d_k**0.5)
+                    values.append(value)
+                weights = torch.stack(scores).exp()
+                weights = weights / weights.sum()
+                all_weights[b, head, i, seen] = weights
+                z[i, b, of_v] = sum(w * value for w, value in zip(weights, values))
+    return module.out_proj(z), all_weights
+
+
+TABLES = [{"keys": keys, "values": values, "shared": shared} for keys, values, shared in
+          [(True, True, False), (True, True, True), (True, False, False), (False, True, True)]]  # fmt: skip
+
+
+@pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
+@pytest.mark.parametrize("length, k", [(3, 5), (5, 4), (5, 5), (6, 5), (9, 2), (9, 1), (5, 0), (1, 2)])
+@pytest.mark.parametrize("kind, padded", [("encoder", "left"), ("encoder", "right"), ("encoder", ""), ("decoder", ""), ("decoder", "right")])
+def test_values_and_gradients_equal_the_equations(kind, padded, length, k, tables, monkeypatch):
+    """Below, at and beyond k; all heads in one piece and one by one."""
+    module = build_attention(k, **tables)
+    x = torch.randn(length, 3, MODEL, dtype=torch.double, requires_grad=True)
+    padding = torch.zeros(3, length, dtype=torch.bool)
+    if padded and length > 1:
+        padding[0, 0 if padded == "left" else -1] = True
+        padding[1, slice(0, 2) if padded == "left" else slice(-2, None)] = length > 2
+    mask = torch.full((length, length), float("-inf"), dtype=torch.double).triu(1) if kind == "decoder" else None
+    inputs, direction = [x, *module.parameters()], torch.randn_like(x)
+    expected, expected_weights = attention_by_equation(module, x, padding, causal=kind == "decoder")
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    for group in (1, 2**20):
+        monkeypatch.setattr(relative_positions, "GROUP", group)
+        for need_weights in (False, True):
+            output, weights = module(
+                x, x, x, key_padding_mask=padding if padded else None, attn_mask=mask, need_weights=need_weights, need_head_weights=need_weights
+            )  # fmt: skip
+            gradients = torch.autograd.grad((output * direction).sum(), inputs)
+            torch.testing.assert_close(output, expected)
+            torch.testing.assert_close(gradients, expected_gradients)
+        torch.testing.assert_close(weights.transpose(0, 1), expected_weights)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_row_within_reach_gets_gradient(causal):
+    module, x = build_attention(4), torch.randn(4, 3, MODEL, dtype=torch.double)
+    mask = torch.full((4, 4), float("-inf"), dtype=torch.double).triu(1) if causal else None
+    module(x, x, x, attn_mask=mask, need_weights=False)[0].square().sum().backward()
+    within = [abs(j) < 4 and not (causal and j > 0) for j in range(-4, 5)]
+    for table in (module.relative_keys, module.relative_values):
+        assert (table.grad.abs().amax(dim=(0, 2)) > 0).tolist() == within
+
+
+def test_derivative_is_right_with_dropout():
+    """With the same weights dropped, the derivative along a direction is the difference quotient; d_k and d_v are free."""
+    module = build_attention(2, dropout=0.4, key_dim=3, value_dim=5).train()
+    x = torch.randn(7, 3, MODEL, dtype=torch.double, requires_grad=True)
+    inputs = [x, *module.parameters()]
+
+    def loss():
+        torch.manual_seed(4)
+        return module(x, x, x, need_weights=False)[0].square().sum()
+
+    for tensor, gradient in zip(inputs, torch.autograd.grad(loss(), inputs)):
+        step = 1e-6 * torch.randn_like(tensor)
+        with torch.no_grad():
+            tensor += step
+            above = loss()
+            tensor -= 2 * step
+            below = loss()
+            tensor += step
+        torch.testing.assert_close((gradient * step).sum(), (above - below) / 2, rtol=1e-5, atol=1e-11)
+
+
+def test_dropout_keeps_the_mean():
+    module, x = build_attention(2, dropout=0.3), torch.randn(6, 3, MODEL, dtype=torch.double)
+    with torch.no_grad():
+        mean = torch.stack([module(x, x, x, need_weights=False)[0] for _ in range(4000)]).mean(dim=0)
+        expected = module.eval()(x, x, x, need_weights=False)[0]
+    torch.testing.assert_close(mean, expected, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
+@pytest.mark.parametrize("steps", [[1] * 15, [4, 1, 5, 1, 4], [15], [2, 13]])
+def test_cached_self_attention_equals_full(steps, tables):
+    """Five times k; several tokens at a time are a forced prefix."""
+    module, x = build_attention(3, **tables), torch.randn(15, 3, MODEL, dtype=torch.double)
+    full, full_weights = module(x, x, x, attn_mask=torch.full((15, 15), float("-inf"), dtype=torch.double).triu(1))
+    for need_weights in (False, True):
+        state, outputs, seen = {}, [], 0
+        for part in x.split(steps):
+            output, weights = module(part, part, part, incremental_state=state, need_weights=need_weights)
+            if need_weights:
+                rows = full_weights[:, seen : seen + len(part), : seen + len(part)]
+                torch.testing.assert_close(weights, rows)
+            outputs.append(output)
+            seen += len(part)
+        torch.testing.assert_close(torch.cat(outputs), full)
+
+
+def test_a_row_that_sees_only_padding_is_finite():
+    module, x = build_attention(2), torch.randn(5, 3, MODEL, dtype=torch.double, requires_grad=True)
+    padding = torch.tensor([[True] * 5, [False] * 5, [True] * 4 + [False]])
+    output, _ = module(x, x, x, key_padding_mask=padding, need_weights=False)
+    output.sum().backward()
+    assert torch.isfinite(output).all() and torch.isfinite(x.grad).all()
+
+
+def test_negative_distance_is_refused():
+    with pytest.raises(ValueError, match="cannot be negative .-1"):
+        build_attention(-1)
+
+
+# whole models
+
+
+@pytest.fixture(params=[{}, PRE_NORM], ids=["post", "pre"])
+def model(request, build):
+    return build("relative_transformer_base", relative_distance=3, **request.param).double()
+
+
+def test_tables_are_where_the_options_say(build):
+    def tables(size, **options):
+        state = build(f"relative_transformer_{size}", **options).state_dict()
+        return {name.removeprefix("encoder.layers.0.self_attn."): tuple(value.shape) for name, value in state.items()
+                if "relative" in name and name.startswith("encoder.layers.0.")}  # fmt: skip
+
+    assert tables("base") == {"relative_keys": (4, 33, 4), "relative_values": (4, 33, 4)}
+    assert tables("big") == {"relative_keys": (17, 4), "relative_values": (17, 4)}
+    assert tables("base", relative_positions="keys") == {"relative_keys": (4, 33, 4)}
+    assert tables("base", relative_positions="values", relative_distance=1) == {"relative_values": (4, 3, 4)}
+    assert tables("base", relative_positions="neither") == {}
+    names = [name for name, _ in build("relative_transformer_base").named_parameters() if "relative" in name]
+    assert len(names) == 8 and all(".self_attn." in name for name in names)  # 2 tables × (2 + 2) layers
+
+
+def test_initial_tables_have_glorots_variance():
+    torch.manual_seed(1)
+    for shared in (True, False):
+        module = RelativeMultiheadAttention(512, 8, distance=16, shared=shared, self_attention=True)
+        for table in (module.relative_keys, module.relative_values):
+            assert abs(table.std() / (2 / (33 + 64)) ** 0.5 - 1) < 0.05
+        assert not torch.equal(module.relative_keys, module.relative_values)
+
+
+def test_shifting_a_sentence_by_padding_changes_nothing(model, batch):
+    source, target = batch["src_tokens"][:1], batch["prev_output_tokens"][:1]
+    expected, _ = model(source, None, target)
+    pad = torch.full((1, 9), PAD)
+    for shifted in (torch.cat([pad, source], 1), torch.cat([source, pad], 1), torch.cat([pad, source, pad], 1)):
+        torch.testing.assert_close(model(shifted, None, target)[0], expected)
+    logits, _ = model(source, None, torch.cat([pad, target], 1))
+    torch.testing.assert_close(logits[:, 9:], expected)
+
+
+def test_position_embeddings_are_added_only_if_asked(build):
+    """Order is seen by a bag-of-words model only where there are positions of some kind; scale and dropout stay."""
+    words = torch.tensor([[5, 6, 7, 8, EOS]])
+    for positions in ("keys_and_values", "neither"):
+        for absolute in ("add", "omit"):
+            model = build("relative_transformer_base", relative_positions=positions, absolute_positions=absolute)
+            assert (model.encoder.embed_positions is None) == (model.decoder.embed_positions is None) == (absolute == "omit")
+            assert model.encoder.embed_scale == model.decoder.embed_scale == 4
+            assert model.encoder.dropout_module.p == model.decoder.dropout_module.p == 0.1
+            outputs = [model.encoder(x, None)["encoder_out"][0].sum(0) for x in (words, words[:, [1, 3, 0, 2, 4]])]
+            assert torch.allclose(*outputs, atol=1e-5) == (positions == "neither" and absolute == "omit")
+
+
+def test_with_sinusoids_and_no_tables_it_is_the_plain_transformer(build, batch):
+    plain = build("vaswani_transformer_base")
+    model = build("relative_transformer_base", relative_positions="neither", absolute_positions="add")
+    assert torch.equal(model(**batch)[0], plain(**batch)[0])
+
+
+def test_embedding_dropout_acts_without_sinusoids(build, batch):
+    model = build("relative_transformer_base").train()
+    embedded, _ = model.encoder.forward_embedding(batch["src_tokens"])
+    assert 0 < (embedded == 0).float().mean() < 0.3
+
+
+@pytest.mark.parametrize("tokens_at_a_time", [1, 4])
+def test_decoding_far_beyond_k(model, batch, tokens_at_a_time):
+    """Lengths of ten times k, with a source as long, beams changing places and forced tokens, several at a time."""
+    torch.manual_seed(3)
+    encoder_out = model.encoder(torch.randint(4, 50, (5, 30)), None)
+    tokens, state = torch.randint(4, 50, (5, 0)), {}
+    for _ in range(0, 32, tokens_at_a_time):
+        tokens = torch.cat([tokens, torch.randint(4, 50, (5, tokens_at_a_time))], dim=1)
+        full, _ = model.decoder(tokens, encoder_out=encoder_out)
+        features = decode_cached(model, tokens, encoder_out, state, tokens_at_a_time)
+        torch.testing.assert_close(features, full[:, -tokens_at_a_time:])
+        order = torch.randint(0, 5, (5,))
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        encoder_out, tokens = model.encoder.reorder_encoder_out(encoder_out, order), tokens[order]
+
+
+def decode_cached(model, tokens, encoder_out, state, count):
+    """Logits of the last `count` tokens. fairseq's decoder feeds only one at a time: several go to its layers directly."""
+    if count == 1:
+        return model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)[0]
+    decoder = model.decoder
+    x = (decoder.embed_scale * decoder.embed_tokens(tokens[:, -count:])).transpose(0, 1)
+    for layer in decoder.layers:
+        x, *_ = layer(x, encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0], state)
+    x = x if decoder.layer_norm is None else decoder.layer_norm(x)
+    return decoder.output_layer(x.transpose(0, 1))
+
+
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_beam_search_scores_are_those_of_full_decoding(model, batch, dictionary, prefix):
+    """Every hypothesis of a beam, with and without a forced prefix, scores what the whole decoder gives it."""
+    inputs = {name: batch[name] for name in ("src_tokens", "src_lengths")}
+    forced = batch["prev_output_tokens"][:, 1 : 1 + prefix] if prefix else None
+    generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=15, max_len_b=18)
+    hypotheses = generator.generate([model], {"net_input": inputs}, prefix_tokens=forced)
+    for i, beam in enumerate(hypotheses):
+        for hypothesis in beam:
+            tokens = hypothesis["tokens"]
+            if prefix and PAD not in forced[i]:
+                assert torch.equal(tokens[:prefix], forced[i])
+            shifted = torch.cat([tokens[-1:], tokens[:-1]])[None]
+            logits, _ = model(batch["src_tokens"][i : i + 1], None, shifted)
+            scores = logits.log_softmax(-1)[0].gather(-1, tokens[:, None])[:, 0]
+            free = slice(prefix, None)
+            torch.testing.assert_close(hypothesis["positional_scores"][free].double(), scores[free], atol=1e-5, rtol=1e-5)
