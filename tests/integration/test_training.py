@@ -102,7 +102,7 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
     average = tmp_path / "average.pt"
     command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--output", average)
     user_dir = ["--user-dir", PROJECT / "user_dir"]
-    validated = command("fairseq-validate", copies, *user_dir, "--path", average, "--max-tokens", "500")
+    validated = command("fairseq-validate", copies, "--task", "translation", *user_dir, "--path", average, "--max-tokens", "500")
     assert re.search(r"valid on 'valid' subset .* loss [\d.]+", validated.stderr + validated.stdout)
     pairs = translate(command, copies, average, "--prefix-size", "2", "--max-len-b", "10")
     assert all(hypothesis.split()[:2] == reference.split()[:2] for reference, hypothesis in pairs)
