@@ -78,7 +78,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
 def initialise(table: Tensor) -> None:
     """Uniform with the variance 2 / (2k+1 + d_z) of Glorot's initialisation of one [2k+1, d_z] matrix.
 
-    The paper does not say; this is what its authors' tensor2tensor does. A table of each head is a matrix of its own.
+    The paper does not say which; this is a choice. A table of each head is a matrix of its own.
     """
     bound = (6 / (table.size(-2) + table.size(-1))) ** 0.5
     nn.init.uniform_(table, -bound, bound)
