@@ -12,6 +12,7 @@ from support import EOS, PAD, SMALL, run
 
 import user_dir  # noqa: F401  (registers the architectures)
 
+
 @pytest.fixture(scope="session")
 def dictionary():
     dictionary = Dictionary()

@@ -17,24 +17,19 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir.architectures import FAMILIES, SIZES
+from user_dir.architectures import FAMILIES, SIZES, set_defaults, size_options
 
 STOCK = "transformer"
 
 
-def build(arch: str, dictionary: Dictionary, options: dict, device: str):
-    """The model of --arch `arch` with `options`, from the same seed each time."""
+def build(arch: str, size: str, dictionary: Dictionary, device: str):
+    """The model of --arch `arch` with the sizes of `size`, from the same seed each time."""
     task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    args = argparse.Namespace(arch=arch, share_all_embeddings=True, **options)
+    args = argparse.Namespace(arch=arch, share_all_embeddings=True)
+    set_defaults(args, size_options(*SIZES[size]))
     models.ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(1)
     return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device)
-
-
-def stock_options(size: str) -> dict:
-    layers, embed_dim, ffn_embed_dim, heads, dropout = SIZES[size]
-    side = {"layers": layers, "embed_dim": embed_dim, "ffn_embed_dim": ffn_embed_dim, "attention_heads": heads}
-    return {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in side.items()} | {"dropout": dropout}
 
 
 def training_step(model, batch, vocabulary: int) -> None:
@@ -81,8 +76,8 @@ def main() -> None:
     dictionary = Dictionary()
     for word in range(args.vocabulary - len(dictionary)):
         dictionary.add_symbol(str(word))
-    variants = {STOCK: build(STOCK, dictionary, stock_options(args.size), device)}
-    variants |= {f"{family}_{args.size}": build(f"{family}_{args.size}", dictionary, {}, device) for family in args.arch}
+    variants = {STOCK: build(STOCK, args.size, dictionary, device)}
+    variants |= {f"{family}_{args.size}": build(f"{family}_{args.size}", args.size, dictionary, device) for family in args.arch}
     source, target = torch.randint(4, args.vocabulary, (2, args.sentences, args.length), device=device)
     source[::3, :3] = target[::3, -3:] = dictionary.pad()
     net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}

@@ -22,7 +22,7 @@ def parse(*words):
 def test_registered_with_its_size(name):
     args = parse("--arch", name)
     size = name.removeprefix(next(f"{family}_" for family in FAMILIES if name.startswith(f"{family}_")))
-    layers, embed_dim, ffn_embed_dim, heads, dropout = SIZES.get(size) or SIZES[name.split("transformer_")[1]]
+    layers, embed_dim, ffn_embed_dim, heads, dropout = SIZES[size]
     for side in ("encoder", "decoder"):
         assert getattr(args, f"{side}_layers") == layers
         assert getattr(args, f"{side}_embed_dim") == embed_dim

@@ -1,6 +1,7 @@
 """The average of checkpoints is the mean of their parameters, and unsuitable files are refused in one line."""
 
 import argparse
+import re
 
 import pytest
 import torch
@@ -93,7 +94,7 @@ def test_refused_in_one_line_and_nothing_written(tmp_path, files, message):
     with pytest.raises(SystemExit) as refusal:
         averaged(tmp_path, *files(tmp_path))
     assert len(str(refusal.value).splitlines()) == 1
-    assert __import__("re").search(message, str(refusal.value))
+    assert re.search(message, str(refusal.value))
     assert not list(tmp_path.glob("average*"))
 
 
