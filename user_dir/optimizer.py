@@ -104,8 +104,8 @@ def refuse_unsuitable(cfg: FusedAdamConfig) -> None:
     """Raises BranchWeightsError for options with which branch weights would never train or would leave the simplex."""
     if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
         raise BranchWeightsError(
-            f"κ and α are frozen for the last {cfg.branch_frozen_updates} of {cfg.max_update or 'unknown'} updates and would never train: "
-            "set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
+            f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} and would "
+            "never train: set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
         )
     if cfg.use_bmuf or cfg.ddp_backend == "slowmo":
         raise BranchWeightsError(
