@@ -84,9 +84,9 @@ class FusedAdam(FairseqAdam):
             group = self.param_groups[1]
             if self.branch_weights.simplex and group["lr"] > 0:  # a projection could change the last bit of frozen ones
                 project_(group["params"])
+            metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
             group["updates"] += 1
             self.set_branch_lr()
-            metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         super().load_state_dict(state_dict, optimizer_overrides)
