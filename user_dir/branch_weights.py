@@ -7,6 +7,10 @@ weights as the paper does sets `adopted`; the model refuses to be trained by any
 
 from dataclasses import dataclass
 
+import torch
+from fairseq.logging import metrics
+from torch import nn
+
 
 class BranchWeightsError(RuntimeError):
     """κ and α would not be trained as Ahmed et al. 2017 train them."""
@@ -37,3 +41,14 @@ def require_adopted(branch_weights: BranchWeights) -> None:
             "The branch weights κ and α need a learning rate of their own and to be kept on the simplex: train with "
             "--optimizer fused_adam, and with --fp16 also --fp16-no-flatten-grads (or --memory-efficient-fp16)."
         )
+
+
+def log_branch_weights(model: nn.Module) -> None:
+    """Shows min, max and entropy (nats; ln M if uniform) of κ and α of each block in fairseq's log and TensorBoard."""
+    blocks = {name: module.branch_weights() for name, module in model.named_modules() if hasattr(module, "kappa")}
+    weights = torch.stack([w.detach().float() for pair in blocks.values() for w in pair])  # [2·blocks, M]
+    shown = torch.stack([weights.amin(1), weights.amax(1), torch.special.entr(weights).sum(1)], dim=1).tolist()
+    names = [f"{name}.{which}" for name in blocks for which in ("kappa", "alpha")]
+    for name, values in zip(names, shown, strict=True):
+        for what, value in zip(("min", "max", "entropy"), values):
+            metrics.log_scalar(f"{name}_{what}", value, weight=0, priority=400, round=3)
