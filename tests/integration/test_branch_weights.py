@@ -88,8 +88,7 @@ def test_log_shows_weights_and_both_learning_rates(run_of_30):
     lines = [json.loads(line[line.index("{") :]) for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
     assert len(lines) == 30
     for update, line in enumerate(lines, 1):
-        # After an update fairseq shows the rate of the next; its own schedule is one update behind.
-        expected = (32 / 2) ** -0.5 * min((update + 1) ** -0.5, (update + 1) * 60**-1.5) if update < 20 else 0
+        expected = (32 / 2) ** -0.5 * min(update**-0.5, update * 60**-1.5) if update <= 20 else 0
         assert float(line["lr"]) == pytest.approx(5e-3 * update / 100, rel=1e-3)
         assert float(line["lr_branch_weights"]) == pytest.approx(expected, rel=1e-3)
     for side, attention in (("encoder", "self_attn"), ("decoder", "encoder_attn")):
