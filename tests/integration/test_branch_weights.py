@@ -113,4 +113,4 @@ def test_other_optimizers_are_refused_before_the_first_update(command, data, tmp
 def test_freezing_longer_than_the_training_is_refused(command, data, tmp_path):
     done = train(command, data, "weighted_transformer", tmp_path, "--branch-frozen-updates", "10000", "--max-update", "100", ok=False)
     assert done.returncode != 0 and not list(tmp_path.iterdir())
-    assert re.search("frozen for the last 10000 of 100 updates.*--branch-frozen-updates", done.stderr)
+    assert re.search("frozen for the last 10000 updates before --max-update 100 .*--branch-frozen-updates", done.stderr)
