@@ -97,11 +97,13 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
     found, baseline = [], systems[0]
     for name, metric in used.items():
         pooled = [(system.name, sum(system.counts[name])) for system in systems]
-        ((signature,), results) = map(lambda values: list(values.values()), PairedTest(pooled, {name: OnCounts(metric)}, None, TESTS[test])())
-        for system, result in zip(systems[1:], results[1][1:]):
-            ours, theirs = system.scores(name, metric), baseline.scores(name, metric)
-            # sacrebleu counts resamples *above* the difference, and two equal outputs have none: it would print p = 0.001.
-            p = 1.0 if np.array_equal(sum(system.counts[name]), sum(baseline.counts[name])) else result.p_value
+        labels, columns = PairedTest(pooled, {name: OnCounts(metric)}, None, TESTS[test])()
+        (signature,), (_, results) = labels.values(), columns.values()  # a column of names, one of results
+        theirs = baseline.scores(name, metric)
+        for system, result in zip(systems[1:], results[1:]):
+            ours = system.scores(name, metric)
+            # sacrebleu counts resamples *above* the difference, and equal scores may have none: it would give p = 0.001.
+            p = 1.0 if result.score == results[0].score else result.p_value
             found.append(Difference(system.name, name, statistics.mean(ours) - statistics.mean(theirs), p, welch(ours, theirs)))
     return found, f"{TESTS[test]}:{signature.info[TESTS[test]]}|seed:{signature.info['seed']}"
 
@@ -113,6 +115,11 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
         return None
     return float(ttest_ind(ours, theirs, equal_var=False).pvalue)
+
+
+def count(metric: Metric, hypotheses: list[str], references: list[str]) -> np.ndarray:
+    """[segments, counts]: lengths and matches of n-grams; a corpus's score is that of their sum."""
+    return np.array(metric._extract_corpus_statistics(hypotheses, [references]))
 
 
 def buckets(lengths: np.ndarray, bounds: list[int] | None) -> list[tuple[str, np.ndarray]]:
@@ -141,14 +148,12 @@ def p_value(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def report(systems, used, found, signature, parts, lengths_of, args) -> str:
-    """The Markdown text."""
-    head = [[system.name, str(len(system.runs)), *(with_deviation(system.scores(name, metric)) for name, metric in used.items())] for system in systems]
+def report(systems: list[System], used: dict[str, Metric], found: list[Difference], parts: list[tuple[str, np.ndarray]], lengths_of: str) -> str:
+    """The tables, in Markdown; `parts` as of `buckets`."""
+    head = [[s.name, str(len(s.runs)), *(with_deviation(s.scores(name, metric)) for name, metric in used.items())] for s in systems]
     rows = [[d.system, d.score, f"{d.difference:+.2f}", p_value(d.p_sentences), p_value(d.p_seeds)] for d in found]
-    lengths = [
-        [label, str(len(inside)), *(with_deviation(system.scores("sacreBLEU", used["sacreBLEU"], inside)) for system in systems)]
-        for label, inside in parts
-    ]
+    bleu = used["sacreBLEU"]
+    lengths = [[label, str(len(inside)), *(with_deviation(s.scores("sacreBLEU", bleu, inside)) for s in systems)] for label, inside in parts]
     return "\n\n".join([
         f"# {' / '.join(system.name for system in systems)}",
         table(["system", "seeds", *used], head),
@@ -157,10 +162,7 @@ def report(systems, used, found, signature, parts, lengths_of, args) -> str:
         table(["system", "score", "difference", "p, other sentences", "p, other seeds"], rows),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *(system.name for system in systems)], lengths),
-        signatures(used, args)
-        + f"\n- p, other sentences: `{signature}`, of {'paired bootstrap' if args.test == 'bootstrap' else 'approximate randomisation'}\n"
-        + "\n".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}" for system in systems),
-    ]) + "\n"  # fmt: skip
+    ]) + "\n\n"  # fmt: skip
 
 
 def draw(systems: list[System], metric: Metric, parts: list[tuple[str, np.ndarray]], lengths_of: str):
@@ -208,8 +210,7 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
     systems = []
     for name, paths in files.items():
         own = [next(rest) for _ in paths]
-        counts = {score: [np.array(metric._extract_corpus_statistics(hypotheses, [references])) for hypotheses, references in (texts(run, score) for run in own)] for score, metric in used.items()}
-        systems.append(System(name, own, counts))
+        systems.append(System(name, own, {score: [count(metric, *texts(run, score)) for run in own] for score, metric in used.items()}))
     return sorted(systems, key=lambda system: system.name != baseline), used
 
 
@@ -218,9 +219,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help="a system and its outputs, one for each seed")
     parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
     add_options(parser)
-    parser.add_argument("--test", choices=TESTS, default="bootstrap", help="how p over test sentences is found (default: bootstrap, 1,000 samples; randomisation, 10,000)")
-    parser.add_argument("--lengths-of", type=pathlib.Path, metavar="FILE", help="text whose lengths make the buckets, e.g. the source (default: the reference)")
-    parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help="longest sentence of each bucket but the last (default: five buckets of about one size)")
+    parser.add_argument("--test", choices=TESTS, default="bootstrap", help="of other sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)")
+    parser.add_argument("--lengths-of", type=pathlib.Path, metavar="FILE", help="text by whose lengths scores are split, e.g. the source (default: the reference)")
+    parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help="longest lengths of all buckets but the last (default: five of about one size)")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
     args = parser.parse_args(arguments)
     for name in ("matplotlib", "sacrebleu"):  # fairseq's import lets their debugging lines through
@@ -236,7 +237,9 @@ def main(arguments: list[str] | None = None) -> None:
             raise BadInput(f"{args.lengths_of} has {len(measured)} lines and there are {len(references)} segments")
         parts = buckets(np.array([len(line.split()) for line in measured]), args.bounds)
         lengths_of = str(args.lengths_of or "the reference")
-        text = report(systems, used, found, signature, parts, lengths_of, args)
+        text = report(systems, used, found, parts, lengths_of)
+        text += signatures(used, args) + f"\n- p, other sentences: paired {args.test}, `{signature}`\n"
+        text += "".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}\n" for system in systems)
         output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
         write(output.with_name(output.name + ".md"), lambda path: path.write_text(text, encoding="utf-8"))
         figure = draw(systems, used["sacreBLEU"], parts, lengths_of)

@@ -41,8 +41,9 @@ class CompoundSplitting(BaseTokenizer):
 
     @functools.lru_cache(maxsize=2**16)  # the reference is tokenised for every run
     def __call__(self, line: str) -> str:
-        # ASCII: Perl's \S in get_ende_bleu.sh, which reads bytes, counts a no-break space as a character too.
-        return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", self.moses.tokenize(line, return_str=True), flags=re.ASCII)
+        # Of bytes, as Perl does it in get_ende_bleu.sh: a match takes a letter on each side, so that b-c stays in a-b-c,
+        # but of a letter of two bytes only one.
+        return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", self.moses.tokenize(line, return_str=True).encode()).decode()
 
 
 class CompoundSplitBLEU(BLEU):
@@ -93,11 +94,12 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def signatures(used: dict[str, Metric], args: argparse.Namespace) -> str:
     """What makes the scores repeatable, as a Markdown list; after the metrics have been used."""
     lines = [f"- {name}: `{'chrF2' if name == 'chrF2' else 'BLEU'}|{metric.get_signature()}`" for name, metric in used.items()]
-    return "\n".join([*lines, f"- reference: {args.reference or 'the T- lines, which went through tokenisation: give --reference for scores to report'}"])
+    reference = args.reference or "the T- lines, which went through tokenisation: give --reference for scores to report"
+    return "\n".join([*lines, f"- reference: {reference}"])
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--reference", type=pathlib.Path, help="the reference as it was published: detokenised, a line for each segment (default: the T- lines)")
+    parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help="as published: detokenised, a line for each segment (default: the T- lines)")
     parser.add_argument("--target-lang", help="language of the hypotheses (default: the ending of the reference's name)")
     parser.add_argument(
         "--tokenised", choices=("auto", "yes", "no"), default="auto",
