@@ -107,6 +107,8 @@ def test_generated_by_number_of_segment(plain, reference, tmp_path, capsys):
     texts = [[MosesTokenizer("en").tokenize(line, return_str=True) for line in lines] for lines in (hypotheses, references)]
     score.main([str(logs[1]), "--target-lang", "en"])
     assert cells(capsys.readouterr().out, logs[1])[-1] == f"{bleu.corpus_score(texts[0], [texts[1]]).score:.2f}"
+    score.main([str(logs[1]), "--reference", str(reference), "--tokenised", "no"])
+    assert cells(capsys.readouterr().out, logs[1])[0] == f"{BLEU(force=True).corpus_score(texts[0], [references]).score:.2f}" != expected[0]
     score.main([str(logs[0]), "--target-lang", "en"])
     printed = capsys.readouterr().out
     assert cells(printed, logs[0]) == expected and "give --reference for scores to report" in printed
@@ -216,6 +218,12 @@ def test_identical_systems_do_not_differ(comparison, plain, tmp_path):
     copies = [write(tmp_path / f"copy.{seed}", plain(0.4, seed).read_text().splitlines()) for seed in (1, 2)]
     text = comparison("--system", "a", plain(0.4, 1), plain(0.4, 2), "--system", "b", *copies)
     assert {tuple(row) for row in differences(text, "b").values()} == {("+0.00", "1.000", "1.000")}
+
+
+def test_two_useless_systems_do_not_differ(comparison, tmp_path):
+    files = [write(tmp_path / f"{word}.txt", [word * 5] * 120) for word in "xz"]
+    found = differences(comparison("--system", "x", files[0], "--system", "z", files[1]), "z")
+    assert found["sacreBLEU"] == found["tokenised BLEU"] == ["+0.00", "1.000", "–"]
 
 
 def test_two_seeds_of_one_system_do_not_differ(comparison, plain):

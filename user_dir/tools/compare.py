@@ -6,10 +6,10 @@
 Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of user_dir.tools.score: mean ± standard deviation (n - 1)
 over the seeds. Two sources of chance stand between two systems, and each has a p-value of its own:
 
-p, other sentences   would another test set show a difference as large by chance? sacrebleu's paired bootstrap (Koehn
-                     2004) or approximate randomisation. A segment is drawn with the translations of all seeds, whose
+p, other sentences   were both equally good, how often would test sentences show such a difference? Paired bootstrap (Koehn
+                     2004) or approximate randomisation, by sacrebleu. A segment is drawn with all seeds' translations, whose
                      n-gram counts are added up: repeats of one segment are no independent observations.
-p, other seeds       would other seeds? Welch's t-test over the seeds' scores; it needs two seeds of each system.
+p, other seeds       and how often would seeds? Welch's t-test over the seeds' scores; it needs two seeds of each system.
 
 A difference worth reporting is small in both. p-values are two-sided and, with several systems, not corrected.
 """

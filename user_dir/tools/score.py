@@ -104,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenised", choices=("auto", "yes", "no"), default="auto",
         help="whether hypotheses (and T- lines) are Moses tokens and are to be detokenised; auto: plain text is not, "
-        "fairseq-generate's output is if it was made without --tokenizer",
+        "fairseq-generate's output is if it was made without --tokenizer (no: sentencepiece on untokenised text)",
     )  # fmt: skip
 
 
