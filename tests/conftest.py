@@ -36,6 +36,28 @@ def build(dictionary):
 
 
 @pytest.fixture
+def saved(build, dictionary, tmp_path):
+    """saved(arch, **options): an untrained model, its checkpoint as fairseq writes it, and a data folder with dictionaries."""
+
+    def saved(arch, updates=100, name="checkpoint.pt", **options):
+        model, data = build(arch, **options), tmp_path / "data-bin"
+        data.mkdir(exist_ok=True)
+        for language in ("src", "tgt"):
+            dictionary.save(str(data / f"dict.{language}.txt"))
+        cfg = {
+            "model": argparse.Namespace(arch=arch, _name=arch, **{**SMALL, **options}),
+            "task": {"_name": "translation", "data": "elsewhere", "source_lang": "src", "target_lang": "tgt"},
+            "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False},
+        }
+        history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
+        state = {"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}
+        torch.save(state, tmp_path / name)
+        return model, tmp_path / name, data
+
+    return saved
+
+
+@pytest.fixture
 def batch():
     """Source padded on the left and target on the right, as fairseq does: src_tokens [5, 9], prev_output_tokens [5, 7]."""
     torch.manual_seed(2)
