@@ -46,8 +46,18 @@ def saved(build, dictionary, tmp_path):
             dictionary.save(str(data / f"dict.{language}.txt"))
         cfg = {
             "model": argparse.Namespace(arch=arch, _name=arch, **{**SMALL, **options}),
-            "task": {"_name": "translation", "data": "elsewhere", "source_lang": "src", "target_lang": "tgt"},
+            "task": {
+                "_name": "translation",
+                "data": "elsewhere",
+                "source_lang": "src",
+                "target_lang": "tgt",
+                # fairseq's trainer copies these from another group of options
+                "train_subset": "train",
+                "dataset_impl": None,
+                "required_seq_len_multiple": 1,
+            },
             "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False},
+            "generation": {"_name": None, "beam": 5},
         }
         history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
         state = {"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}

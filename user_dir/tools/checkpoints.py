@@ -40,12 +40,10 @@ def number_of_updates(state: dict) -> int:
     return state["optimizer_history"][-1]["num_updates"]
 
 
-def load_model(path: pathlib.Path, data: pathlib.Path, change=lambda state: None):
+def load_model(path: pathlib.Path, data: pathlib.Path):
     """Model (in evaluation mode), task and configuration of checkpoint `path`, by fairseq's own loading.
 
-    Args:
-        data: the folder with the dictionaries, wherever it lay in training
-        change: called with the checkpoint's contents before they become a model
+    The dictionaries are those of `data`, wherever they lay in training.
 
     Raises:
         BadCheckpoints: if the checkpoint or the dictionaries are missing or do not go together
@@ -56,10 +54,7 @@ def load_model(path: pathlib.Path, data: pathlib.Path, change=lambda state: None
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path), {"data": str(data), "eval_bleu": False})
-        change(state)
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    except (OSError, ToolError):
-        raise
     except Exception as error:  # another vocabulary, an unknown architecture, …: fairseq's words say which
         raise BadCheckpoints(f"{path} gives no model with the dictionaries of {data}: {error}") from error
     return model.eval(), task, cfg
