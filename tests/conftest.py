@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq import models
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import GenerationConfig
 from support import EOS, PAD, SMALL, run
 
 import user_dir  # noqa: F401  (registers the architectures)
@@ -57,7 +58,7 @@ def saved(build, dictionary, tmp_path):
                 "required_seq_len_multiple": 1,
             },
             "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False},
-            "generation": {"_name": None, "beam": 5},
+            "generation": vars(GenerationConfig()),
         }
         history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
         state = {"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}

@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib")
 from user_dir.tools import plot_attention as tool  # noqa: E402
 from user_dir.tools.checkpoints import load_model  # noqa: E402
 
-FAMILIES = ["vaswani_transformer", "relative_transformer"]
+FAMILIES = ["vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer"]
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
 
 
