@@ -19,14 +19,16 @@ import dataclasses
 import logging
 import pathlib
 import statistics
-import sys
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
+from .errors import exit_in_one_line
+from .files import write
+from .pictures import line_style, new_figure, save
 from .score import add_options, metrics, read_runs, signatures, table, texts
-from .translations import BadInput, Run, read_lines, write
+from .translations import BadInput, Run, read_lines
 
 TESTS = {"bootstrap": "bs", "randomisation": "ar"}
 
@@ -167,14 +169,12 @@ def report(systems: list[System], used: dict[str, Metric], found: list[Differenc
 
 def draw(systems: list[System], metric: Metric, parts: list[tuple[str, np.ndarray]], lengths_of: str):
     """The figure: sacreBLEU of each seed with mean and deviation, and by sentence length."""
-    from matplotlib.figure import Figure  # no window system is needed; an optional dependency
-
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = new_figure(11, 4.5)
     seeds, lengths = figure.subplots(1, 2, width_ratios=(2, 3))
     width = 0.6 / len(systems)
     for number, system in enumerate(systems):
         scores = system.scores("sacreBLEU", metric)
-        colour = f"C{number}"
+        colour = line_style(number)["color"]
         seeds.errorbar(number, *mean_and_deviation(scores), fmt="_", markersize=30, capsize=6, color=colour)
         seeds.scatter(np.full(len(scores), number) + 0.12, scores, s=16, color=colour, alpha=0.7)
         means, deviations = zip(*(mean_and_deviation(system.scores("sacreBLEU", metric, inside)) for _, inside in parts))
@@ -224,11 +224,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help="longest lengths of all buckets but the last (default: five of about one size)")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
     args = parser.parse_args(arguments)
-    for name in ("matplotlib", "sacrebleu"):  # fairseq's import lets their debugging lines through
-        logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        import matplotlib.figure  # noqa: F401  (before minutes are spent on scores)
-
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import lets its debugging lines through
+    with exit_in_one_line("compare"):
+        new_figure(1, 1)  # matplotlib is missed before minutes are spent on scores
         systems, used = read_systems(args)
         found, signature = differences(systems, used, args.test)
         references = systems[0].runs[0].references
@@ -241,13 +239,8 @@ def main(arguments: list[str] | None = None) -> None:
         text += signatures(used, args) + f"\n- p, other sentences: paired {args.test}, `{signature}`\n"
         text += "".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}\n" for system in systems)
         output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
+        save(draw(systems, used["sacreBLEU"], parts, lengths_of), output.with_name(output.name + ".png"))
         write(output.with_name(output.name + ".md"), lambda path: path.write_text(text, encoding="utf-8"))
-        figure = draw(systems, used["sacreBLEU"], parts, lengths_of)
-        write(output.with_name(output.name + ".png"), lambda path: figure.savefig(path, dpi=120))
-    except ModuleNotFoundError as error:
-        sys.exit(f"compare: {error.name} is not installed: pip install matplotlib")
-    except (BadInput, OSError) as error:
-        sys.exit(f"compare: {error}")
     print(text)
     print(f"{output}.md, {output}.png")
 

@@ -17,13 +17,13 @@ import argparse
 import functools
 import pathlib
 import re
-import sys
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 from sacremoses import MosesTokenizer
 
+from .errors import exit_in_one_line
 from .translations import BadInput, Run, language_of, read_run
 
 TOKENS = "BLEU of tokens"
@@ -113,10 +113,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="FILE", help="fairseq-generate's output, or plain text")
     add_options(parser)
     args = parser.parse_args(arguments)
-    try:
+    with exit_in_one_line("score"):
         runs, language = read_runs(args.runs, args)
-    except BadInput as error:
-        sys.exit(f"score: {error}")
     used = metrics(runs, language)
     rows = []
     for run in runs:

@@ -6,19 +6,19 @@ number of its segment, longest segments first. H- is as tokenised as the trainin
 """
 
 import dataclasses
-import os
 import pathlib
 import re
-from collections.abc import Callable
 
 from sacrebleu.utils import smart_open
 from sacremoses import MosesDetokenizer
+
+from .errors import ToolError
 
 LINE = re.compile(r"([STHD])-(\d+)(?:\t(.*))?$")  # without text if that is empty: the tab is white space at the end
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
 
 
-class BadInput(ValueError):
+class BadInput(ToolError):
     """Translations or references that are not there, not whole or do not belong together."""
 
 
@@ -143,10 +143,3 @@ def language_of(reference: pathlib.Path | None, given: str | None) -> str:
     if not given and not ending:
         raise BadInput("the language of the hypotheses is not known (Moses' rules depend on it): give --target-lang, e.g. --target-lang de")
     return given or ending[1]
-
-
-def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
-    """`save` writes a temporary file, which is then renamed: what is at `path` is always whole."""
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
-    save(partial)
-    os.replace(partial, path)
