@@ -6,4 +6,4 @@ extras=dev
 cd "$project"
 # Two torch processes with two threads each slow each other tenfold on two cores: one thread for each process.
 export OMP_NUM_THREADS=1
-exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(getconf _NPROCESSORS_ONLN)" --dist loadscope "$@" tests
+exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(getconf _NPROCESSORS_ONLN)" --dist worksteal "$@" tests

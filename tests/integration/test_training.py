@@ -30,11 +30,15 @@ def copies(toy_data):
     return toy_data()
 
 
+def copy_or_reverse(words):
+    """Sentences that begin with an even number are copied, the others reversed."""
+    return words if int(words[0][1:]) % 2 == 0 else words[::-1]
+
+
 @every_family
-@pytest.mark.parametrize("order", ["copy", "reverse"])
-def test_learns(command, toy_data, tmp_path, family, order):
+def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
-    data = toy_data(target=list if order == "copy" else lambda words: words[::-1], train=6000)
+    data = toy_data(target=copy_or_reverse, train=6000)
     learn = "--lr-scheduler polynomial_decay --max-update 600 --total-num-update 600".split()
     learn += "--dropout 0 --label-smoothing 0 --encoder-normalize-before --decoder-normalize-before".split()
     sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128".split()
@@ -46,8 +50,7 @@ def test_learns(command, toy_data, tmp_path, family, order):
     assert sum(reference == hypothesis for reference, hypothesis in pairs) >= 45
 
 
-@every_family
-@pytest.mark.parametrize("autocast", ["off", "bf16"])
+@pytest.mark.parametrize("family, autocast", [*((family, "off") for family in FAMILIES), ("weighted_relative_transformer", "bf16")])
 def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
     options = ["--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
     train(command, copies, family, tmp_path / "whole", "--max-update", "30", *options)
