@@ -92,11 +92,19 @@ class BranchedAttention(MultiheadAttention):
 
         The paper has κ and α random and does not say how. Here 1/M is the default: no branch begins with an advantage,
         and the spread that is seen later has been learned. `random` projects a draw from [0, 2/M].
+
+        W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without branch
+        weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
+        loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
         ffns = 1 if self.shared_ffn else self.branches
-        for weight, count in ((self.out_proj.weight.T, self.branches), (self.fc1.weight, ffns), (self.fc2.weight.T, ffns)):
+        for weight, count, scale in (
+            (self.out_proj.weight.T, self.branches, self.branches),
+            (self.fc1.weight, ffns, 1),
+            (self.fc2.weight.T, ffns, ffns),
+        ):
             for matrix in weight.unflatten(0, (count, -1)):
-                nn.init.xavier_uniform_(matrix)
+                nn.init.xavier_uniform_(matrix, gain=scale)
         nn.init.zeros_(self.fc1.bias)
         nn.init.zeros_(self.fc2.bias)
         for weights in (self.kappa, self.alpha):

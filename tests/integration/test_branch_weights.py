@@ -88,8 +88,7 @@ def test_log_shows_weights_and_both_learning_rates(run_of_30):
     lines = [json.loads(line[line.index("{") :]) for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
     assert len(lines) == 30
     for update, line in enumerate(lines, 1):
-        # After an update fairseq shows the rate of the next; its own schedule is one update behind.
-        expected = (32 / 2) ** -0.5 * min((update + 1) ** -0.5, (update + 1) * 60**-1.5) if update < 20 else 0
+        expected = (32 / 2) ** -0.5 * min(update**-0.5, update * 60**-1.5) if update <= 20 else 0
         assert float(line["lr"]) == pytest.approx(5e-3 * update / 100, rel=1e-3)
         assert float(line["lr_branch_weights"]) == pytest.approx(expected, rel=1e-3)
     for side, attention in (("encoder", "self_attn"), ("decoder", "encoder_attn")):
@@ -114,4 +113,27 @@ def test_other_optimizers_are_refused_before_the_first_update(command, data, tmp
 def test_freezing_longer_than_the_training_is_refused(command, data, tmp_path):
     done = train(command, data, "weighted_transformer", tmp_path, "--branch-frozen-updates", "10000", "--max-update", "100", ok=False)
     assert done.returncode != 0 and not list(tmp_path.iterdir())
-    assert re.search("frozen for the last 10000 of 100 updates.*--branch-frozen-updates", done.stderr)
+    assert re.search("frozen for the last 10000 updates before --max-update 100 .*--branch-frozen-updates", done.stderr)
+
+
+PRECISIONS = {
+    "--autocast bf16": 1e-6,
+    "--amp": 1e-6,
+    # Rounded to half precision for the model. On CPUs fairseq needs a scale that no gradient overflows with.
+    "--fp16 --fp16-no-flatten-grads --fp16-init-scale 1": 1e-3,
+    "--memory-efficient-fp16 --fp16-init-scale 1": 1e-3,
+}
+
+
+@pytest.mark.parametrize("options", PRECISIONS)
+def test_on_the_simplex_in_every_precision(command, data, tmp_path, options):
+    train(command, data, "weighted_transformer", tmp_path, "--max-update", "20", "--branch-frozen-updates", "5", "--disable-validation", *options.split())
+    for name, vector in branch_weights(torch.load(tmp_path / "checkpoint_last.pt")["model"]).items():
+        assert vector.min() >= 0 and vector.max() - vector.min() > 0.005, name
+        torch.testing.assert_close(vector.float().sum().item(), 1.0, atol=PRECISIONS[options], rtol=0)
+
+
+def test_flattened_half_precision_is_refused(command, data, tmp_path):
+    done = train(command, data, "weighted_transformer", tmp_path, "--max-update", "20", "--fp16", "--fp16-init-scale", "1", ok=False)
+    assert done.returncode != 0 and not list(tmp_path.iterdir())
+    assert "--fp16-no-flatten-grads" in done.stderr

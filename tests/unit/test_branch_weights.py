@@ -163,6 +163,18 @@ def test_frozen_for_the_last_updates_and_resumed_in_the_middle(tmp_path, simplex
             assert torch.equal(parameter, expected)
 
 
+def test_frozen_weights_are_not_even_projected():
+    """A projection may change the last bit; values off the simplex show whether there was one."""
+    model = Branched()
+    optimizer = build(model, max_update=3, branch_frozen_updates=2, branch_warmup_updates=1)
+    update(model, optimizer, 1)
+    assert_on_simplex(model.branches())
+    model.kappa[0].data.fill_(0.3)
+    for t in (2, 3):
+        update(model, optimizer, t)
+    assert torch.equal(model.kappa[0].detach(), torch.full((4,), 0.3))
+
+
 def test_never_frozen_when_asked():
     model = Branched()
     optimizer = build(model, max_update=3, branch_frozen_updates=0, branch_warmup_updates=1)

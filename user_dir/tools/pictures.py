@@ -1,9 +1,10 @@
-"""What the plots share: a figure without a window system, colours, and a file that is whole or not there."""
+"""What the plots share: a figure without a window system, colours, and how it is saved."""
 
 import logging
 import pathlib
 
 from .errors import ToolError
+from .files import write
 
 # Okabe and Ito's colours, which colour-blind readers tell apart too; yellow is left out, hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
@@ -27,7 +28,7 @@ def line_style(number: int) -> dict:
 
 
 def save(figure, path: pathlib.Path) -> None:
-    """Writes the picture under a temporary name and renames it, so that `path` is never half a picture.
+    """Writes the picture in the format that the ending of `path` names.
 
     Raises:
         ToolError: if the ending names no format that matplotlib writes
@@ -35,9 +36,4 @@ def save(figure, path: pathlib.Path) -> None:
     formats, kind = figure.canvas.get_supported_filetypes(), path.suffix[1:].lower()
     if kind not in formats:
         raise ToolError(f"{path}: no picture can be written as {kind or 'a file without an ending'}; known are {', '.join(sorted(formats))}")
-    partial = path.with_name(path.name + ".partial")
-    try:
-        figure.savefig(partial, format=kind, dpi=120)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))
