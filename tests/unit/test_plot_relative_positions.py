@@ -36,6 +36,14 @@ def test_picture(checkpoint, tmp_path, options, capsys):
     assert capsys.readouterr().out == f"{tmp_path / 'tables.png'}\n"
 
 
+@pytest.mark.parametrize("family, layer_norm", [("relative_transformer", "final"), ("weighted_relative_transformer", "encoder_attn")])
+def test_input_of_a_post_norm_layer(checkpoint, family, layer_norm):
+    """Comes from the last LayerNorm of the layer before; a branched layer has none of an FFN."""
+    path, model = checkpoint(family)
+    expected = getattr(model.decoder.layers[0], f"{layer_norm}_layer_norm").bias
+    assert torch.equal(tool.mean_input(tool.load(path), "decoder", 1), expected)
+
+
 @pytest.mark.parametrize("norm", [False, True])
 def test_maps(checkpoint, norm):
     """Of the second layer, by the equation: its mean input is the bias of the LayerNorm before it."""

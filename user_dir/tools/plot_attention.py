@@ -121,7 +121,7 @@ def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple
         axis.remove()
     figure.supylabel(f"query: {axis_names[0]}", fontsize=10)
     figure.supxlabel(f"key: {axis_names[1]}", fontsize=10)
-    figure.colorbar(image, ax=list(axes[: len(weights)]), label="attention weight", aspect=40, pad=0.01)
+    figure.colorbar(image, ax=list(axes[: len(weights)]), label="attention weight", aspect=40, fraction=0.03, pad=0.01)
     return figure
 
 

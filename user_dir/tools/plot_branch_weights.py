@@ -67,8 +67,10 @@ def draw(found: dict[tuple[str, int], dict[int, Tensor]], title: str):
             lines = draw_panel(axis, found[column, layer])
             if layer == layers[0]:
                 axis.set_title(column, fontsize=10)
+            if layer == max(number for name, number in found if name == column):  # encoder and decoder may differ in depth
+                axis.set_xlabel("updates")
+                axis.tick_params(labelbottom=True)
         line[0].set_ylabel(f"layer {layer}")
-    figure.supxlabel("updates", fontsize=10)
     figure.legend(handles=lines, loc="outside lower center", ncols=min(8, len(lines)))
     return figure
 
