@@ -15,21 +15,21 @@ _NOTHING_TO_NORMALISE = re.compile(r"(?:[\w ,.?!-]|'(?!'))*")
 
 
 @functools.cache
-def tokeniser(language: str) -> Callable[[str], str]:
-    """Sentence to tokens separated by spaces."""
+def tokeniser(language: str, normalise: bool = True) -> Callable[[str], str]:
+    """Sentence to tokens separated by spaces, its punctuation normalised before."""
     normaliser = MosesPunctNormalizer(lang=language)
     moses = MosesTokenizer(lang=language)
 
     @functools.lru_cache(maxsize=10_000)  # neighbours often are translations of the same sentence
     def tokenise(sentence: str) -> str:
-        if not _NOTHING_TO_NORMALISE.fullmatch(sentence):
+        if normalise and not _NOTHING_TO_NORMALISE.fullmatch(sentence):
             sentence = normaliser.normalize(sentence)
         return moses.tokenize(sentence, return_str=True)
 
     return tokenise
 
 
-def tokenise_lines(lines: list[str], language: str, lowercase: bool) -> list[str]:
+def tokenise_lines(lines: list[str], language: str, lowercase: bool, normalise: bool = True) -> list[str]:
     """Each line tokenised, and lower-cased if asked."""
-    tokenise = tokeniser(language)
+    tokenise = tokeniser(language, normalise)
     return [tokenise(line).lower() if lowercase else tokenise(line) for line in lines]

@@ -69,7 +69,7 @@ GPUS=${GPUS:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)}
 NODES=${NODES:-1} NODE_RANK=${NODE_RANK:-0} MAX_TOKENS=${MAX_TOKENS:-4096} SEED=${SEED:-1}
 SMOKE=${SMOKE:-0}
 if [ "$SMOKE" != 0 ]; then
-  updates=30 average=2 batch=1000 warmup=10 architecture+=" --encoder-layers 1 --decoder-layers 1"
+  updates=30 average=2 checkpoints=10 batch=1000 warmup=10 architecture+=" --encoder-layers 1 --decoder-layers 1"
   architecture+=" --encoder-embed-dim 64 --decoder-embed-dim 64 --encoder-ffn-embed-dim 128 --decoder-ffn-embed-dim 128"
   preparation+=" --max-pairs 1000 --bpe-operations 500"  # the last word of an option counts
   generation+=" --beam 1 --max-len-b 10"                 # an untrained model does not end its sentences
@@ -91,6 +91,11 @@ steps="prepare train average translate score" log=train.log
 [ "$NODE_RANK" = 0 ] || steps=train log=train.$NODE_RANK.log  # the first host does the rest, in the same folders
 STEPS=${STEPS:-$steps}
 
+if [ -n "${MIRROR:-}" ]; then
+  [ -d "$MIRROR" ] || fail "MIRROR=$MIRROR: there is no such folder"
+  MIRROR=$(cd "$MIRROR" && pwd)
+fi
+
 name=$corpus.$source-$target; [ "$SMOKE" = 0 ] || name+=.smoke
 data=data/$name
 run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED}
@@ -110,20 +115,23 @@ else  # a checkpoint every so many updates; where an epoch ends fairseq makes no
 fi
 launch=fairseq-train
 if [ "$workers" -gt 1 ]; then  # fairseq reads its rank from torchrun's variables, where there are GPUs
-  launch="torchrun --nnodes $NODES --node-rank $NODE_RANK --nproc-per-node $GPUS --master-addr ${MASTER_ADDR:-127.0.0.1} \\
-    --master-port ${MASTER_PORT:-29500} \$(command -v fairseq-train)"
+  launch="torchrun --nnodes $NODES --node-rank $NODE_RANK --nproc-per-node $GPUS \\
+    --master-addr ${MASTER_ADDR:-127.0.0.1} --master-port ${MASTER_PORT:-29500} \\
+  \$(command -v fairseq-train)"
 elif [ "$GPUS" = 0 ]; then  # glibc hands large blocks back and gets them again page by page: up to a fifth of a step
   launch="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \\
   fairseq-train"
 fi
-options="--arch $architecture \\
+options="\\
+    --arch $architecture \\
     $training --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \\
     $optimizer \\
-    --lr $rate --warmup-updates $warmup --max-update $UPDATES --seed $SEED \\
-    $saving$further"
+    --lr $rate --warmup-updates $warmup --max-update $UPDATES --seed $SEED$further"
 train="$launch \$data/data-bin --save-dir \$run --user-dir user_dir $options \\
+    $saving \\
     --max-tokens $max_tokens --update-freq $update_freq $autocast \\
-    --log-format simple --log-interval $((UPDATES < 1000 ? 10 : 100)) 2>&1 | tee -a \$run/$log"
+    --log-format simple --log-interval $((UPDATES < 1000 ? 10 : 100)) 2>&1 |
+  tee -a \$run/$log | sed -nE 's/.* \| (train_inner|valid) \| //p'"
 
 averaged="\$run --last $AVERAGE --by $([ "$checkpoints" = epoch ] && echo epoch || echo update)"
 [ "$AVERAGE" != 1 ] || averaged=\$run/checkpoint_last.pt
@@ -132,20 +140,23 @@ average="python -m user_dir.tools.average_checkpoints $averaged --output \$run/a
 # Without --required-batch-size-multiple 1 fairseq leaves out the last sentences of a set whose size is no multiple of 8.
 translate="fairseq-generate \$data/data-bin --source-lang $source --target-lang $target --user-dir user_dir \\
     --path \$run/average.pt --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe --tokenizer moses \\
-    $generation > \$run/generate.log
+    $generation > \$run/generate.log 2> \$run/generate.err
 grep ^H- \$run/generate.log | sort -t- -k2n | cut -f3- > \$run/tokens.$target
 grep ^D- \$run/generate.log | sort -t- -k2n | cut -f3- > \$run/translations.$target"
 
 score="sacrebleu \$data/tok/test.$target --input \$run/tokens.$target --tokenize none --force --format text | tee \$run/score.txt
 sacrebleu \$data/raw/test.$target --input \$run/translations.$target $detokenised_score --format text | tee -a \$run/score.txt"
 
-step() {  # name, file that there is when it is done (or "", where the command knows), command, what may help if it fails
+step() {  # name, file that is there when it is done (or "", where the command knows), command, its log, help if it fails
   case " $STEPS " in *" $1 "*) ;; *) return 0 ;; esac
   printf '\n# %s\n' "$1"
   if [ -z "$dry_run" ] && [ -n "$2" ] && [ -e "$2" ]; then echo "$2 is there"; return; fi
   echo "$3"
   [ -z "$dry_run" ] || return 0
-  data=$data run=$run MIRROR=${MIRROR:-} bash -euo pipefail -c "$3" || fail "$1 failed; ${4:-see above. The same command again goes on from here}"
+  if ! data=$data run=$run MIRROR=${MIRROR:-} bash -euo pipefail -c "$3"; then
+    [ -z "${4:-}" ] || { tail -n 20 "$4" >&2; echo "above: the end of $4" >&2; }
+    fail "could not $1${5:-; mend what is said above, and the same command goes on from here}"
+  fi
   [ -z "$2" ] || touch "$2"
 }
 
@@ -159,14 +170,14 @@ follow_plan() {  # what to compare with
       fail "$run holds a run with other options (see $run/options); name another folder: OUTPUT=..."
     fi
   fi
-  step prepare "" "$prepare" "if files cannot be fetched, put those that it names into a folder and give that: MIRROR=FOLDER"
+  step prepare "" "$prepare" "" "; where files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0"
   if [ -z "$dry_run" ]; then
     mkdir -p "$run"
     echo "$data $options" > "$run/options"
   fi
-  step train "$run/trained" "$train"
+  step train "$run/trained" "$train" "$run/$log"
   step average "$run/average.pt" "$average"
-  step translate "$run/translated" "$translate"
+  step translate "$run/translated" "$translate" "$run/generate.err"
   step score "" "$score"
   printf '\n# to compare with\n%s\n' "$1"
 }

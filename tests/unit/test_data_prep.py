@@ -165,7 +165,6 @@ def test_tidy():
         (("a b c d e", "a b c d e f"), "too long"),
         (("a b c d", "a"), "length ratio"),
         (("a", "a b c d"), "length ratio"),
-        (("x", "y"), "duplicate"),
         (("a b c", "a"), None),
         (("a b c d e", "a b"), None),
         (("y", "x"), None),
@@ -178,6 +177,19 @@ def test_cleaning(pair, reason):
     kept = list(cleaner.clean([("x", "y"), pair]))
     assert kept == [("x", "y")] + ([] if reason else [pair])
     assert cleaner.dropped == ({reason: 1} if reason else {})
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 3000])
+def test_duplicates_are_dropped_piece_by_piece(tmp_path, monkeypatch, size):
+    import cleaning
+
+    monkeypatch.setattr(cleaning, "AT_A_TIME", 100)
+    generator = random.Random(1)
+    pairs = [(str(generator.randrange(900)), "b", f"by {number}") for number in range(size)]
+    first = {pair[:2]: pair for pair in reversed(pairs)}
+    dropped = cleaning.Counter()
+    assert list(cleaning.without_repeats(lambda: iter(pairs), tmp_path, dropped)) == sorted(first.values(), key=pairs.index)
+    assert dropped["duplicate"] == size - len(first) and not list(tmp_path.iterdir())
 
 
 # ---- tokens and subwords
