@@ -5,7 +5,7 @@
 #   MIRROR=FOLDER FAMILY=vaswani_transformer examples/multi30k_published.sh [--dry-run] [options of fairseq-train]
 #
 # The folder is their data/multi30k-en-de (train.en, train.de, valid.*, test.2016.*, each perhaps with .gz). Without it
-# their repository is cloned. UPDATES, SEED and others are explained in recipe.sh; recipe.sh's SMOKE trains on all pairs.
+# their repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
 corpus=multi30k_published source=${SOURCE:-en} target=${TARGET:-de} size=tiny

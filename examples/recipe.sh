@@ -162,7 +162,7 @@ step() {  # name, file that is there when it is done (or "", where the command k
 
 follow_plan() {  # what to compare with
   cd "$(dirname "${BASH_SOURCE[0]}")/.."
-  echo "$family ($size) on $name: $workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens)) source and target tokens an update, $UPDATES updates"
+  echo "# $family ($size) on $name: $workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens)) source and target tokens an update, $UPDATES updates"
   echo "data=$data run=$run${MIRROR:+ MIRROR=$(printf '%q' "$MIRROR")}"
   if [ -z "$dry_run" ]; then
     . examples/environment.sh
