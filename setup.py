@@ -4,6 +4,8 @@ import pathlib
 
 from setuptools import setup
 
+plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
+
 setup(
     name="fairseq-transformer-variants",
     version="0.1.0",
@@ -19,13 +21,14 @@ setup(
         "sacremoses>=0.2,<0.3",  # normalises, tokenises and detokenises
         "subword-nmt>=0.3.8,<0.4",  # byte-pair encoding
         "sacrebleu>=2.6,<3",  # scores
+        "scipy>=1.8,<2",  # Welch's t-test; fairseq brings it
         "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds
         "requests>=2.20,<3",  # downloads, and goes on where a download broke off
         "tqdm>=4.60,<5",  # progress bars
         "tensorboardX>=2.6,<3",  # fairseq's --tensorboard-logdir; without it fairseq complains whenever it is imported
     ],
     extras_require={
-        "dev": ["pytest>=8", "pytest-xdist>=3"],
-        "plot": ["matplotlib>=3.8,<4"],  # user_dir.tools.plot_…
+        "dev": ["pytest>=8", "pytest-xdist>=3", *plot],
+        "plot": plot,
     },
 )

@@ -51,7 +51,7 @@ train() {  # options of fairseq-train
   fairseq-train "$data/data-bin" --user-dir user_dir --arch "$arch" "${sizes[@]}" \
     --encoder-normalize-before --decoder-normalize-before --share-all-embeddings --dropout 0 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000 \
-    --optimizer fused_adam --adam-betas '(0.9, 0.98)' --clip-norm 1 \
+    --optimizer fused_adam --adam-betas '(0.9, 0.98)' --branch-frozen-updates $((updates / 6)) --clip-norm 1 \
     --lr 5e-3 --lr-scheduler polynomial_decay --warmup-updates 250 --total-num-update "$updates" \
     --max-update "$updates" --stop-time-hours "$(python -c "print(${MINUTES:-7} / 60)")" \
     --save-dir "$output" --no-epoch-checkpoints --save-interval-updates 25 --keep-interval-updates 4 \

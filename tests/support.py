@@ -31,3 +31,17 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
+
+
+TINY = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings".split()
+
+
+def train(command, data, family, save_dir, *options, ok=True):
+    """fairseq-train with small sizes; `options` come last and win."""
+    return command(
+        "fairseq-train", data, "--user-dir", PROJECT / "user_dir", "--arch", f"{family}_tiny", *TINY,
+        "--optimizer", "fused_adam", "--branch-frozen-updates", "0", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--lr", "5e-3",
+        "--warmup-updates", "100", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
+        "--clip-norm", "1.0", "--max-tokens", "500", "--log-format", "simple", "--log-interval", "10", "--save-dir", save_dir,
+        "--no-epoch-checkpoints", *options, ok=ok,
+    )  # fmt: skip

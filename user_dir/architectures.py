@@ -15,12 +15,16 @@ FAMILIES = {
         "relative_tables": "per_head",
         "absolute_positions": "omit",
     },
+    # Ahmed et al. 2017, section 3: a branch for each head, the decoder's in its encoder–decoder attention.
+    "weighted_transformer": {"branched_attention": "encoder_decoder"},
 }
+FAMILIES["weighted_relative_transformer"] = {**FAMILIES["relative_transformer"], **FAMILIES["weighted_transformer"]}
 
 # What a family's paper sets otherwise in its big models.
 BIG = {
     "relative_transformer": {"relative_distance": 8, "relative_tables": "shared"},  # Shaw et al. 2018, section 4.1
 }
+BIG["weighted_relative_transformer"] = BIG["relative_transformer"]
 
 # size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
 SIZES = {

@@ -4,7 +4,7 @@
     MultiHead(Q, K, V) = Concat(head_1 … head_h) W^O,   head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i)
 
 Shapes: T target (query) length, S source (key) length, B batch, d = d_model, h heads, d_k and d_v per head.
-A variant with another score or value term overrides `attend`; one that treats each head by itself calls `heads`.
+A variant with another score or value term overrides `attend`; one that treats each head by itself overrides `output`.
 """
 
 from typing import Optional
@@ -69,7 +69,11 @@ class MultiheadAttention(modules.MultiheadAttention):
         heads, weights = self.heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
-        return self.out_proj(heads.flatten(2)), weights
+        return self.output(heads, incremental_state), weights
+
+    def output(self, heads: Tensor, incremental_state: Optional[dict]) -> Tensor:
+        """Concat(head_1 … head_h) W^O: [T, B, h, d_v] → [T, B, d]"""
+        return self.out_proj(heads.flatten(2))
 
     def heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
         """head_1 … head_h before W^O: [T, B, h, d_v]; and the weights [B, h, T, S] if they are needed."""

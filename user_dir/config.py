@@ -39,6 +39,32 @@ class VariantConfig(TransformerConfig):
             "--no-token-positional-embeddings; scale and dropout stay (Shaw et al. 2018 replace them)"
         },
     )
+    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both"]) = field(
+        default="none",
+        metadata={
+            "help": "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "
+            "layers for the encoder–decoder attention, the masked self-attention or both (Ahmed et al. 2017, eq. 5–7)"
+        },
+    )
+    branches: Optional[int] = field(
+        default=None,
+        metadata={"help": "M, a divisor of the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"},
+    )
+    branch_ffn: ChoiceEnum(["per_branch", "shared"]) = field(
+        default="per_branch",
+        metadata={"help": "an FFN of width d_ff / M for each branch, or one of width d_ff for all (Ahmed et al. 2017, eq. 7, has no width)"},
+    )
+    branch_weights: ChoiceEnum(["simplex", "softmax"]) = field(
+        default="simplex",
+        metadata={
+            "help": "κ and α are kept on the simplex by --optimizer fused_adam, or are the softmax of free weights "
+            "(Ahmed et al. 2017, section 3, found the latter worse)"
+        },
+    )
+    branch_weights_init: ChoiceEnum(["uniform", "random"]) = field(
+        default="uniform",
+        metadata={"help": "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 3, has no distribution)"},
+    )
     autocast: ChoiceEnum(["off", "bf16"]) = field(
         default="off",
         metadata={

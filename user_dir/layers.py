@@ -2,35 +2,56 @@
 
     post-norm: x ← LayerNorm(x + Dropout(Sublayer(x)))     (Vaswani et al. 2017, section 5.4; the default)
     pre-norm:  x ← x + Dropout(Sublayer(LayerNorm(x)))     (--encoder-normalize-before, --decoder-normalize-before)
+
+A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands for attention and FFN.
 """
 
+from typing import Optional
+
+import torch
 from fairseq.modules import transformer_layer
 
 from .attention import MultiheadAttention
 from .autocast import autocast
+from .branched_attention import BranchedAttention, BranchedRelativeAttention
 from .config import VariantConfig
 from .relative_positions import RelativeMultiheadAttention
 
 
-def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, **kwargs) -> MultiheadAttention:
-    """Multi-head attention with the sizes, the dropout and, for self-attention, the relative positions that `cfg` asks for."""
-    options = {
-        "key_dim": cfg.attention_key_dim,
-        "value_dim": cfg.attention_value_dim,
-        "dropout": cfg.attention_dropout,
-        **kwargs,
-    }
-    if cfg.relative_positions == "neither" or not kwargs.get("self_attention"):
-        return MultiheadAttention(embed_dim, heads, **options)
-    return RelativeMultiheadAttention(
-        embed_dim,
-        heads,
-        distance=cfg.relative_distance,
-        shared=cfg.relative_tables == "shared",
-        keys=cfg.relative_positions in ("keys_and_values", "keys"),
-        values=cfg.relative_positions in ("keys_and_values", "values"),
-        **options,
-    )
+# (with relative positions, branched): class
+ATTENTION = {
+    (False, False): MultiheadAttention,
+    (True, False): RelativeMultiheadAttention,
+    (False, True): BranchedAttention,
+    (True, True): BranchedRelativeAttention,
+}
+
+
+def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, ffn_dim: Optional[int] = None, **kwargs) -> MultiheadAttention:
+    """Multi-head attention as `cfg` asks for it; for self-attention with its relative positions.
+
+    With ffn_dim (d_ff) its heads are branches, with that many hidden units in all.
+    """
+    relative = cfg.relative_positions != "neither" and "self_attention" in kwargs
+    options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
+    if relative:
+        options |= {
+            "distance": cfg.relative_distance,
+            "shared": cfg.relative_tables == "shared",
+            "keys": cfg.relative_positions in ("keys_and_values", "keys"),
+            "values": cfg.relative_positions in ("keys_and_values", "values"),
+        }
+    if ffn_dim:
+        options |= {
+            "ffn_dim": ffn_dim,
+            "branches": cfg.branches,
+            "shared_ffn": cfg.branch_ffn == "shared",
+            "softmax": cfg.branch_weights == "softmax",
+            "random": cfg.branch_weights_init == "random",
+            "activation": cfg.activation_fn,
+            "activation_dropout": cfg.activation_dropout or cfg.relu_dropout,
+        }
+    return ATTENTION[relative, bool(ffn_dim)](embed_dim, heads, **options, **kwargs)
 
 
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
@@ -51,14 +72,15 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         self.cfg = cfg
         super().__init__(cfg, no_encoder_attn)
 
-    def build_self_attention(self, embed_dim, cfg, **kwargs):
-        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, self_attention=True)
+    def build_self_attention(self, embed_dim, cfg, ffn_dim=None, **kwargs):
+        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, ffn_dim, self_attention=True)
 
-    def build_encoder_attention(self, embed_dim, cfg):
+    def build_encoder_attention(self, embed_dim, cfg, ffn_dim=None):
         return build_attention(
             embed_dim,
             cfg.decoder.attention_heads,
             cfg,
+            ffn_dim,
             kdim=cfg.encoder.embed_dim,
             vdim=cfg.encoder.embed_dim,
             encoder_decoder_attention=True,
@@ -67,3 +89,90 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
     @autocast
     def forward(self, *args, **kwargs):
         return super().forward(*args, **kwargs)
+
+
+class Branched:
+    """What branched layers have in common: no FFN sublayer, and attention as `sublayer`."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.final_layer_norm = None  # the FFN's
+
+    def build_fc1(self, *args):
+        return None
+
+    def build_fc2(self, *args):
+        return None
+
+    def sublayer(self, x, norm, attention, key=None, **kwargs):
+        """Attention to `key` [S, B, d_encoder] (default: to x itself) from x [T, B, d], with residual and `norm`: [T, B, d], weights."""
+        query = norm(x) if self.normalize_before else x
+        key = query if key is None else key
+        y, weights = attention(query, key, key, **kwargs)
+        y = self.residual_connection(self.dropout_module(y), x)
+        return y if self.normalize_before else norm(y), weights
+
+
+class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
+    """One branched self-attention."""
+
+    def build_self_attention(self, embed_dim, cfg):
+        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, cfg.encoder.ffn_embed_dim, self_attention=True)
+
+    @autocast
+    def forward(self, x, encoder_padding_mask, attn_mask=None):
+        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T], True at padding; attn_mask [T, T], True where nothing is to be seen."""
+        if attn_mask is not None:  # finite: a padded query may see nothing at all
+            attn_mask = torch.zeros_like(attn_mask, dtype=x.dtype).masked_fill(attn_mask.bool(), torch.finfo(x.dtype).min / 2)
+        options = {"key_padding_mask": encoder_padding_mask, "attn_mask": attn_mask, "need_weights": False}
+        return self.sublayer(x, self.self_attn_layer_norm, self.self_attn, **options)[0]
+
+
+class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
+    """Masked self-attention and encoder–decoder attention, of which `cfg.branched_attention` says which is branched.
+
+    "both" has an FFN of width d_ff in each.
+    """
+
+    def build_self_attention(self, embed_dim, cfg, **kwargs):
+        branched = cfg.branched_attention in ("self", "both")
+        return super().build_self_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim if branched else None)
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        branched = cfg.branched_attention in ("encoder_decoder", "both")
+        return super().build_encoder_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim if branched else None)
+
+    @autocast
+    def forward(
+        self,
+        x,
+        encoder_out=None,
+        encoder_padding_mask=None,
+        incremental_state=None,
+        self_attn_mask=None,
+        self_attn_padding_mask=None,
+        need_attn=False,
+        need_head_weights=False,
+    ):
+        """As fairseq's decoder layer, without its `prev_…_state`: x [T, B, d], encoder_out [S, B, d_encoder] → [T, B, d], weights, None."""
+        x, _ = self.sublayer(
+            x,
+            self.self_attn_layer_norm,
+            self.self_attn,
+            key_padding_mask=self_attn_padding_mask,
+            incremental_state=incremental_state,
+            need_weights=False,
+            attn_mask=self_attn_mask,
+        )
+        x, weights = self.sublayer(
+            x,
+            self.encoder_attn_layer_norm,
+            self.encoder_attn,
+            key=encoder_out,
+            key_padding_mask=encoder_padding_mask,
+            incremental_state=incremental_state,
+            static_kv=True,
+            need_weights=need_attn or (not self.training and self.need_attn),
+            need_head_weights=need_head_weights,
+        )
+        return x, weights, None

@@ -7,11 +7,15 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from .autocast import autocast
 from .config import VariantConfig, refuse_unsupported
-from .layers import TransformerDecoderLayer, TransformerEncoderLayer
+from .branch_weights import BranchWeights, log_branch_weights, require_adopted
+from .layers import BranchedDecoderLayer, BranchedEncoderLayer, TransformerDecoderLayer, TransformerEncoderLayer
 
 
 class TransformerModel(TransformerModelBase):
     """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; `VariantConfig` says which."""
+
+    branch_weights = None  # of Ahmed et al. 2017: how κ and α are to be trained
+    counting = False  # whether fairseq has told a number of updates
 
     @classmethod
     def add_args(cls, parser):
@@ -29,7 +33,13 @@ class TransformerModel(TransformerModelBase):
         refuse_unsupported(cfg)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
-        return super().build_model(cfg, task)
+        model = super().build_model(cfg, task)
+        if cfg.branched_attention != "none":
+            model.branch_weights = BranchWeights((cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5, cfg.branch_weights == "simplex")
+            for name, parameter in model.named_parameters():
+                if name.endswith((".kappa", ".alpha")):
+                    parameter.param_group = model.branch_weights  # the optimizer looks for it
+        return model
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):
@@ -38,6 +48,19 @@ class TransformerModel(TransformerModelBase):
     @classmethod
     def build_decoder(cls, cfg, tgt_dict, embed_tokens):
         return TransformerDecoder(cfg, tgt_dict, embed_tokens)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by fairseq before each update.
+
+        Raises:
+            BranchWeightsError: if no optimizer keeps κ and α as the paper does
+        """
+        super().set_num_updates(num_updates)
+        # The first number is 0, or that of a checkpoint that has just been loaded: there is no optimizer yet.
+        loaded, self.counting = num_updates > 0 and not self.counting, True
+        if self.training and self.branch_weights is not None and not loaded:
+            require_adopted(self.branch_weights)
+            log_branch_weights(self)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
@@ -48,7 +71,8 @@ class TransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with our layers."""
 
     def build_encoder_layer(self, cfg):
-        return wrap(TransformerEncoderLayer(cfg), cfg)
+        layer = TransformerEncoderLayer if cfg.branched_attention == "none" else BranchedEncoderLayer
+        return wrap(layer(cfg), cfg)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -61,7 +85,8 @@ class TransformerDecoder(TransformerDecoderBase):
     need_attention = True
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        return wrap(TransformerDecoderLayer(cfg, no_encoder_attn), cfg)
+        layer = TransformerDecoderLayer if cfg.branched_attention == "none" else BranchedDecoderLayer
+        return wrap(layer(cfg, no_encoder_attn), cfg)
 
     @autocast
     def forward(self, *args, **kwargs):

@@ -1,24 +1,114 @@
-"""--optimizer fused_adam: Adam (Kingma and Ba 2015) in one kernel for all parameters, from torch.
+"""--optimizer fused_adam: Adam (Kingma and Ba 2015) in one kernel for all parameters, from torch; and branch weights.
 
 The update is that of fairseq's `adam` (decoupled weight decay, as in torch's AdamW) but for where ε stands: added to
 √(v/(1 − β₂ᵗ)) as in the paper, where fairseq adds it to √v.
+
+κ and α of the Weighted Transformer (Ahmed et al. 2017, section 4) are a group of their own: their learning rate
+depends on the number of the update alone, whatever --lr-scheduler the others have; it is 0 for the last updates; there
+is no weight decay; after each update they are projected onto the simplex. The group's count of updates is in the
+optimizer's checkpoint, so that a resumed run goes on where it was and updates skipped for overflow do not count.
 """
 
+from dataclasses import dataclass, field
+
 import torch
+from fairseq.logging import metrics
 from fairseq.optim import FairseqOptimizer, register_optimizer
-from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
+from omegaconf import II
+
+from .branch_weights import BranchWeights, BranchWeightsError
+from .simplex import project_
 
 
-@register_optimizer("fused_adam", dataclass=FairseqAdamConfig)
+@dataclass
+class FusedAdamConfig(FairseqAdamConfig):
+    branch_warmup_updates: int = field(
+        default=400,
+        metadata={"help": "warm-up of the learning rate of branch weights (Ahmed et al. 2017, section 4)"},
+    )
+    branch_frozen_updates: int = field(
+        default=10000,
+        metadata={"help": "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); 0: never"},
+    )
+    max_update: int = II("optimization.max_update")
+    use_bmuf: bool = II("optimization.use_bmuf")
+    ddp_backend: str = II("distributed_training.ddp_backend")
+
+
+@register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FusedAdam(FairseqAdam):
     """fairseq's `adam` with its options; fairseq's own is a Python loop of small kernels for each parameter.
 
+    Half-precision parameters (--memory-efficient-fp16) get fairseq's own, which computes in float32; torch's does not.
+
     Raises:
         NotImplementedError: for --fp16-adam-stats, which needs fairseq's own
+        BranchWeightsError: for options with which branch weights would never train or would leave the simplex
     """
 
-    def __init__(self, cfg: FairseqAdamConfig, params):
+    def __init__(self, cfg: FusedAdamConfig, params):
         FairseqOptimizer.__init__(self, cfg)
         if cfg.fp16_adam_stats:
             raise NotImplementedError("--fp16-adam-stats needs --optimizer adam")
-        self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
+        params = list(params)
+        groups, self.branch_weights = params, None
+        branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchWeights)]
+        if branch:
+            refuse_unsuitable(cfg)
+            (self.branch_weights,) = {p.param_group for p in branch}
+            self.branch_weights.adopted = True
+            others = [p for p in params if not isinstance(getattr(p, "param_group", None), BranchWeights)]
+            groups = [{"params": others}, {"params": branch, "weight_decay": 0.0, "updates": 0}]
+        if any(p.dtype in (torch.float16, torch.bfloat16) for p in params):
+            self._optimizer = Adam(groups, **self.optimizer_config)
+        else:
+            self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
+        self.set_branch_lr()
+
+    def set_branch_lr(self):
+        """Gives the branch weights the learning rate of their next update."""
+        if self.branch_weights is not None:
+            group = self.param_groups[1]
+            next_update = group["updates"] + 1
+            frozen = 0 < self.cfg.branch_frozen_updates and self.cfg.max_update - self.cfg.branch_frozen_updates < next_update
+            group["lr"] = 0.0 if frozen else self.branch_weights.learning_rate(next_update, self.cfg.branch_warmup_updates)
+
+    def set_lr(self, lr):
+        super().set_lr(lr)
+        self.set_branch_lr()
+
+    def step(self, *args, **kwargs):
+        super().step(*args, **kwargs)
+        if self.branch_weights is not None:
+            group = self.param_groups[1]
+            if self.branch_weights.simplex and group["lr"] > 0:  # a projection could change the last bit of frozen ones
+                project_(group["params"])
+            metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
+            group["updates"] += 1
+            self.set_branch_lr()
+
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        super().load_state_dict(state_dict, optimizer_overrides)
+        if self.branch_weights is not None:
+            self.param_groups[1]["weight_decay"] = 0.0  # --optimizer-overrides are for the others
+            self.set_branch_lr()
+
+    @property
+    def supports_flat_params(self):
+        """FP16Optimizer asks; it has lost the branch weights by then if it flattens: require_adopted notices that."""
+        return self.branch_weights is None
+
+
+def refuse_unsuitable(cfg: FusedAdamConfig) -> None:
+    """Raises BranchWeightsError for options with which branch weights would never train or would leave the simplex."""
+    if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
+        raise BranchWeightsError(
+            f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} and would "
+            "never train: set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
+        )
+    if cfg.use_bmuf or cfg.ddp_backend == "slowmo":
+        raise BranchWeightsError(
+            "--use-bmuf and --ddp-backend slowmo move parameters after the optimizer's step, so that κ and α would leave "
+            "the simplex: train with --ddp-backend pytorch_ddp or legacy_ddp."
+        )

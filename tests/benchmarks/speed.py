@@ -2,6 +2,7 @@
 
     python tests/benchmarks/speed.py --size tiny --arch vaswani_transformer
 
+`weighted_transformer, a loop` is the Weighted Transformer computed branch by branch, as its equations are written.
 One training step is forward, label-smoothed loss and backward; generation is beam search with 4 beams to a fixed length.
 Run it with nothing else running. Ratios are of medians; the spread says how quiet the machine was.
 """
@@ -12,20 +13,42 @@ import time
 import types
 
 import torch
+import torch.nn.functional as F
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.architectures import FAMILIES, SIZES, set_defaults, size_options
+from user_dir.branched_attention import BranchedAttention
 
 STOCK = "transformer"
 
 
-def build(arch: str, size: str, dictionary: Dictionary, device: str):
+class Loop(BranchedAttention):
+    """Ahmed et al. 2017, eq. 6 and 7, a branch at a time."""
+
+    def output(self, heads, incremental_state):
+        total = 0
+        w_o, w1, w2 = self.out_proj.weight.chunk(self.branches, 1), self.fc1.weight.chunk(self.branches), self.fc2.weight.chunk(self.branches, 1)
+        for i, (head, b1) in enumerate(zip(heads.unbind(2), self.fc1.bias.chunk(self.branches))):
+            hidden = F.relu(F.linear(F.linear(head, w_o[i]) * self.kappa[i], w1[i], b1))
+            total = total + self.alpha[i] * F.linear(hidden, w2[i], self.fc2.bias[i])
+        return total
+
+
+def build_loop(*args, **options):
+    model = build(*args, **options)
+    for module in model.modules():
+        if isinstance(module, BranchedAttention):
+            module.__class__ = Loop
+    return model
+
+
+def build(arch: str, size: str, dictionary: Dictionary, device: str, autocast="off"):
     """The model of --arch `arch` with the sizes of `size`, from the same seed each time."""
     task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    args = argparse.Namespace(arch=arch, share_all_embeddings=True)
+    args = argparse.Namespace(arch=arch, share_all_embeddings=True, autocast=autocast)
     set_defaults(args, size_options(*SIZES[size]))
     models.ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(1)
@@ -67,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY", help="default: every family")
     parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="of our models")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--length", type=int, default=32)
@@ -76,15 +100,19 @@ def main() -> None:
     dictionary = Dictionary()
     for word in range(args.vocabulary - len(dictionary)):
         dictionary.add_symbol(str(word))
-    variants = {STOCK: build(STOCK, args.size, dictionary, device)}
-    variants |= {f"{family}_{args.size}": build(f"{family}_{args.size}", args.size, dictionary, device) for family in args.arch}
+    common = (args.size, dictionary, device)
+    variants = {STOCK: build(STOCK, *common)}
+    for family in args.arch:
+        variants[family] = build(f"{family}_{args.size}", *common, args.autocast)
+    if "weighted_transformer" in args.arch:
+        variants["weighted_transformer, a loop"] = build_loop(f"weighted_transformer_{args.size}", *common, args.autocast)
     source, target = torch.randint(4, args.vocabulary, (2, args.sentences, args.length), device=device)
     source[::3, :3] = target[::3, -3:] = dictionary.pad()
     net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}
     batch = {**net_input, "prev_output_tokens": target}
 
     threads = torch.get_num_threads()
-    print(f"torch {torch.__version__}, {device}, {threads} threads, {args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
+    print(f"torch {torch.__version__}, {device}, {threads} threads, {args.size}, {args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
     steps = {name: lambda model=model: training_step(model, batch, args.vocabulary) for name, model in variants.items()}
     report("training step", time_in_turn(steps, args.repeats))
 

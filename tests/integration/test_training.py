@@ -6,25 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from support import PROJECT
+from support import PROJECT, train
 
 from user_dir.architectures import FAMILIES
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
-
-SMALL = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings".split()
-
-
-def train(command, data, family, save_dir, *options, ok=True):
-    """fairseq-train with small sizes; `options` come last and win."""
-    return command(
-        "fairseq-train", data, "--user-dir", PROJECT / "user_dir", "--arch", f"{family}_tiny", *SMALL,
-        "--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--lr", "5e-3",
-        "--warmup-updates", "100", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
-        "--clip-norm", "1.0", "--max-tokens", "500", "--log-format", "simple", "--log-interval", "10", "--save-dir", save_dir,
-        "--no-epoch-checkpoints", *options, ok=ok,
-    )  # fmt: skip
-
 
 def parameters(checkpoint):
     return torch.load(checkpoint)["model"]
@@ -49,7 +35,7 @@ def copies(toy_data):
 def test_learns(command, toy_data, tmp_path, family, order):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
     data = toy_data(target=list if order == "copy" else lambda words: words[::-1], train=6000)
-    learn = "--optimizer fused_adam --lr-scheduler polynomial_decay --max-update 600 --total-num-update 600".split()
+    learn = "--lr-scheduler polynomial_decay --max-update 600 --total-num-update 600".split()
     learn += "--dropout 0 --label-smoothing 0 --encoder-normalize-before --decoder-normalize-before".split()
     sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128".split()
     done = train(command, data, family, tmp_path, *learn, *sizes)
@@ -63,7 +49,7 @@ def test_learns(command, toy_data, tmp_path, family, order):
 @every_family
 @pytest.mark.parametrize("autocast", ["off", "bf16"])
 def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
-    options = ["--optimizer", "fused_adam", "--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
+    options = ["--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
     train(command, copies, family, tmp_path / "whole", "--max-update", "30", *options)
     halves = tmp_path / "halves"
     train(command, copies, family, halves, "--max-update", "15", *options)
@@ -97,7 +83,7 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
     command(
         "fairseq-hydra-train", "--config-dir", PROJECT / "examples/hydra", "--config-name", "vaswani_transformer",
         f"common.user_dir={PROJECT / 'user_dir'}", f"task.data={copies}", f"model._name={family}_tiny", *small,
-        "optimization.max_update=20", "checkpoint.save_interval_updates=10", f"checkpoint.save_dir={tmp_path}", cwd=tmp_path,
+        "optimization.max_update=20", "optimizer.branch_frozen_updates=5", "checkpoint.save_interval_updates=10", f"checkpoint.save_dir={tmp_path}", cwd=tmp_path,
     )  # fmt: skip
     average = tmp_path / "average.pt"
     command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--output", average)

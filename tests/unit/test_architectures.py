@@ -80,7 +80,8 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
         max_target_positions decoder_output_dim share_decoder_input_output_embed share_all_embeddings
         no_token_positional_embeddings layernorm_embedding no_scale_embedding checkpoint_activations offload_activations
         min_params_to_wrap export no_decoder_final_norm attention_key_dim attention_value_dim autocast
-        relative_positions relative_distance relative_tables absolute_positions""".split()
+        relative_positions relative_distance relative_tables absolute_positions
+        branched_attention branches branch_ffn branch_weights branch_weights_init""".split()
     )
     belongs_to_refused = {
         "quant_noise_pq_block_size", "adaptive_softmax_dropout", "adaptive_softmax_factor", "base_sublayers", "base_shuffle",
@@ -89,12 +90,20 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_relative_positions_are_the_papers(size):
+@pytest.mark.parametrize("family", ["relative_transformer", "weighted_relative_transformer"])
+def test_relative_positions_are_the_papers(family, size):
     """Shaw et al. 2018, section 4.1; every default can be changed on the command line."""
-    args = parse("--arch", f"relative_transformer_{size}")
+    args = parse("--arch", f"{family}_{size}")
     expected = (8, "shared") if "big" in size else (16, "per_head")
     assert (args.relative_distance, args.relative_tables) == expected
     assert (args.relative_positions, args.absolute_positions) == ("keys_and_values", "omit")
     words = "--relative-distance 5 --relative-tables shared --relative-positions values --absolute-positions add".split()
-    args = parse("--arch", f"relative_transformer_{size}", *words)
+    args = parse("--arch", f"{family}_{size}", *words)
     assert (args.relative_distance, args.relative_tables, args.relative_positions, args.absolute_positions) == (5, "shared", "values", "add")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_branches_are_the_papers(family):
+    """Ahmed et al. 2017, section 3."""
+    args = vars(parse("--arch", f"{family}_base"))
+    assert args.get("branched_attention", "none") == ("encoder_decoder" if "weighted" in family else "none")

@@ -9,19 +9,15 @@ Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and t
 import argparse
 import pathlib
 import re
-import sys
 
 import torch
 from fairseq.checkpoint_utils import torch_persistent_save
 
-from ..compatibility import allow_fairseq_checkpoints
+from .checkpoints import BadCheckpoints, load
+from .errors import exit_in_one_line
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
-
-
-class BadCheckpoints(ValueError):
-    """Checkpoints that are not there, cannot be read or do not belong together."""
 
 
 def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.Path]:
@@ -37,22 +33,6 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
             f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
         )
     return [numbered[number] for number in sorted(numbered)[-count:]]
-
-
-def load(path: pathlib.Path) -> dict:
-    """fairseq's checkpoint `path`, weights only.
-
-    Raises:
-        BadCheckpoints: if it is missing or is not a checkpoint
-    """
-    if not path.is_file():
-        raise BadCheckpoints(f"there is no checkpoint {path}")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        state["model"], state["cfg"]
-    except Exception as error:  # a truncated or foreign file fails in many ways, all of which mean the same
-        raise BadCheckpoints(f"{path} is not a fairseq checkpoint that can be read ({type(error).__name__})") from error
-    return state
 
 
 def average(paths: list[pathlib.Path]) -> dict:
@@ -114,12 +94,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    allow_fairseq_checkpoints()
-    try:
+    with exit_in_one_line("average_checkpoints"):
         paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
         torch_persistent_save(average(paths), str(args.output))  # under a temporary name, then renamed
-    except (BadCheckpoints, OSError) as error:
-        sys.exit(f"average_checkpoints: {error}")
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")
 
 

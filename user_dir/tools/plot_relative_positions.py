@@ -10,22 +10,21 @@ A decoder sees no key after the query: those distances stay blank.
 """
 
 import argparse
-import logging
 import pathlib
 import re
-import sys
 
 import torch
 from torch import Tensor
 
-from ..compatibility import allow_fairseq_checkpoints
-from .average_checkpoints import BadCheckpoints, load
+from .checkpoints import load, model_options
+from .errors import ToolError, exit_in_one_line
+from .pictures import new_figure, save
 
 SIDES = ("encoder", "decoder")
 KEYS, VALUES, SCORES = "norm of the key table, |w^K|", "norm of the value table, |w^V|", "mean contribution to the score"
 
 
-class NoTables(ValueError):
+class NoTables(ToolError):
     """A checkpoint without relative positions."""
 
 
@@ -46,7 +45,7 @@ def maps(state: dict) -> dict[tuple[str, str], list[Tensor]]:
             if attention + "relative_keys" in model:
                 found.setdefault((side, SCORES), []).append(mean_scores(state, side, number))
     if not found:
-        raise NoTables("it has no relative positions (no relative_keys and no relative_values in its self-attention)")
+        raise NoTables("the checkpoint has no relative positions (no relative_keys and no relative_values in its self-attention)")
     return found
 
 
@@ -66,12 +65,13 @@ def mean_scores(state: dict, side: str, number: int) -> Tensor:
 
 def mean_input(state: dict, side: str, number: int) -> Tensor:
     """E[x] [d] of a layer's self-attention, as the module's docstring says."""
-    model, options = state["model"], state["cfg"]["model"]
-    options = options if isinstance(options, dict) else vars(options)
+    model, options = state["model"], model_options(state)
     if options[f"{side}_normalize_before"]:
         return model[f"{side}.layers.{number}.self_attn_layer_norm.bias"].float()
     if number:
-        return model[f"{side}.layers.{number - 1}.final_layer_norm.bias"].float()
+        norms = ("final", "encoder_attn", "self_attn")  # the last that a layer has: a branched one has no FFN sublayer
+        names = [f"{side}.layers.{number - 1}.{norm}_layer_norm.bias" for norm in norms]
+        return next(model[name] for name in names if name in model).float()
     if options["layernorm_embedding"]:
         return model[f"{side}.layernorm_embedding.bias"].float()
     embeddings = model[f"{side}.embed_tokens.weight"].float()
@@ -82,11 +82,8 @@ def mean_input(state: dict, side: str, number: int) -> Tensor:
 
 def draw(found: dict[tuple[str, str], list[Tensor]], title: str):
     """The figure: sides below each other, kinds side by side."""
-    from matplotlib.figure import Figure  # no window system is needed; an optional dependency
-
     kinds = [kind for kind in (KEYS, VALUES, SCORES) if any(kind == k for _, k in found)]
-    figure = Figure(figsize=(5 * len(kinds), 9), layout="constrained")
-    figure.suptitle(title)
+    figure = new_figure(5 * len(kinds), 9, title)
     axes = figure.subplots(len(SIDES), len(kinds), squeeze=False)
     for line, side in zip(axes, SIDES):
         for axis, kind in zip(line, kinds):
@@ -118,16 +115,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("checkpoint", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
     args = parser.parse_args(arguments)
-    allow_fairseq_checkpoints()
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq's import lets every debugging line through
-    try:
-        draw(maps(load(args.checkpoint)), str(args.checkpoint)).savefig(args.output, dpi=120)
-    except NoTables as error:
-        sys.exit(f"plot_relative_positions: {args.checkpoint}: {error}")
-    except ModuleNotFoundError as error:
-        sys.exit(f"plot_relative_positions: {error.name} is not installed: pip install matplotlib")
-    except (BadCheckpoints, OSError, ValueError) as error:  # ValueError: a format that matplotlib does not write
-        sys.exit(f"plot_relative_positions: {error}")
+    with exit_in_one_line("plot_relative_positions"):
+        save(draw(maps(load(args.checkpoint)), str(args.checkpoint)), args.output)
     print(args.output)
 
 

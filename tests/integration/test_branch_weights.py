@@ -1,0 +1,139 @@
+"""κ and α of the Weighted Transformer under fairseq's trainer: on the simplex, frozen at the end, seen in the log."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from support import train
+
+WEIGHTED = ["weighted_transformer", "weighted_relative_transformer"]
+
+
+def branch_weights(state):
+    return {name: weights for name, weights in state.items() if name.endswith((".kappa", ".alpha"))}
+
+
+@pytest.fixture(scope="module")
+def data(toy_data):
+    return toy_data()
+
+
+@pytest.fixture(scope="module", params=WEIGHTED)
+def run_of_30(request, command, data, tmp_path_factory):
+    """30 updates of two batches, κ and α frozen for the last 10: folder, log, and the same command to go on.
+
+    They are within the first epoch: later fairseq itself does not resume exactly with --update-freq.
+    """
+    folder = tmp_path_factory.mktemp(request.param)
+
+    def go_on(save_dir, *options):
+        return train(
+            command, data, request.param, save_dir, "--max-update", "30", "--branch-frozen-updates", "10", "--update-freq", "2", "--max-tokens", "150",
+            "--branch-warmup-updates", "60", "--dropout", "0.1", "--log-format", "json", "--log-interval", "1", "--save-interval-updates", "5", "--disable-validation",
+            "--store-ema", "--ema-fp32", "--ema-decay", "0.5", *options,
+        )  # fmt: skip
+
+    return folder, go_on(folder), go_on
+
+
+def checkpoint(folder, update):
+    (path,) = folder.glob(f"checkpoint_*_{update}.pt")
+    return torch.load(path)
+
+
+def test_on_the_simplex_at_every_checkpoint_and_in_their_moving_average(run_of_30):
+    folder, _, _ = run_of_30
+    for update in range(5, 31, 5):
+        state = checkpoint(folder, update)
+        for weights in (branch_weights(state["model"]), branch_weights(state["extra_state"]["ema"])):
+            assert len(weights) == 8
+            for name, vector in weights.items():
+                assert vector.min() >= 0, name
+                torch.testing.assert_close(vector.sum().item(), 1.0, atol=1e-6, rtol=0)
+
+
+def test_they_learn_and_are_frozen_at_the_end(run_of_30):
+    folder, _, _ = run_of_30
+    at = {update: branch_weights(checkpoint(folder, update)["model"]) for update in (15, 20, 25, 30)}
+    for name in at[20]:
+        assert at[20][name].max() - at[20][name].min() > 0.01, name
+        assert not torch.equal(at[15][name], at[20][name])
+        assert torch.equal(at[20][name], at[25][name]) and torch.equal(at[20][name], at[30][name])
+
+
+@pytest.mark.parametrize("update", [10, 25])
+def test_resume_in_the_middle_is_bit_exact(run_of_30, tmp_path, update):
+    """Before they are frozen, and after."""
+    folder, _, go_on = run_of_30
+    (path,) = folder.glob(f"checkpoint_*_{update}.pt")
+    shutil.copy(path, tmp_path / "checkpoint_last.pt")
+    go_on(tmp_path)
+    whole, resumed = checkpoint(folder, 30)["model"], checkpoint(tmp_path, 30)["model"]
+    assert not [name for name in whole if not torch.equal(whole[name], resumed[name])]
+
+
+def test_average_of_checkpoints_is_on_the_simplex(run_of_30, command, tmp_path):
+    folder, _, _ = run_of_30
+    command("python", "-m", "user_dir.tools.average_checkpoints", folder, "--last", "4", "--by", "update", "--output", tmp_path / "average.pt")
+    for vector in branch_weights(torch.load(tmp_path / "average.pt")["model"]).values():
+        torch.testing.assert_close(vector.sum().item(), 1.0, atol=1e-6, rtol=0)
+        assert vector.min() >= 0
+
+
+def test_log_shows_weights_and_both_learning_rates(run_of_30):
+    """(d_model / N)^-0.5 · min(t^-0.5, t · 60^-1.5) for updates 1 to 20, then 0, beside --lr's."""
+    _, done, _ = run_of_30
+    lines = [json.loads(line[line.index("{") :]) for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
+    assert len(lines) == 30
+    for update, line in enumerate(lines, 1):
+        expected = (32 / 2) ** -0.5 * min(update**-0.5, update * 60**-1.5) if update <= 20 else 0
+        assert float(line["lr"]) == pytest.approx(5e-3 * update / 100, rel=1e-3)
+        assert float(line["lr_branch_weights"]) == pytest.approx(expected, rel=1e-3)
+    for side, attention in (("encoder", "self_attn"), ("decoder", "encoder_attn")):
+        for layer in (0, 1):
+            for which in ("kappa", "alpha"):
+                for what in ("min", "max", "entropy"):
+                    values = [float(line[f"{side}.layers.{layer}.{attention}.{which}_{what}"]) for line in lines]
+                    assert len(set(values)) > 1, (side, layer, which, what)
+
+
+@pytest.mark.parametrize("options", ["--optimizer adam", "--optimizer sgd"])
+def test_other_optimizers_are_refused_before_the_first_update(command, data, tmp_path, options):
+    # argparse knows fused_adam's options only with fused_adam: the last --optimizer wins, so they are left out here
+    done = command(
+        "fairseq-train", data, "--user-dir", "user_dir", "--arch", "weighted_transformer_tiny", *options.split(), "--lr", "0.1",
+        "--max-tokens", "500", "--max-update", "2", "--save-dir", tmp_path, ok=False,
+    )  # fmt: skip
+    assert done.returncode != 0 and not list(tmp_path.iterdir())
+    assert re.search("train with --optimizer fused_adam", done.stderr)
+
+
+def test_freezing_longer_than_the_training_is_refused(command, data, tmp_path):
+    done = train(command, data, "weighted_transformer", tmp_path, "--branch-frozen-updates", "10000", "--max-update", "100", ok=False)
+    assert done.returncode != 0 and not list(tmp_path.iterdir())
+    assert re.search("frozen for the last 10000 updates before --max-update 100 .*--branch-frozen-updates", done.stderr)
+
+
+PRECISIONS = {
+    "--autocast bf16": 1e-6,
+    "--amp": 1e-6,
+    # Rounded to half precision for the model. On CPUs fairseq needs a scale that no gradient overflows with.
+    "--fp16 --fp16-no-flatten-grads --fp16-init-scale 1": 1e-3,
+    "--memory-efficient-fp16 --fp16-init-scale 1": 1e-3,
+}
+
+
+@pytest.mark.parametrize("options", PRECISIONS)
+def test_on_the_simplex_in_every_precision(command, data, tmp_path, options):
+    train(command, data, "weighted_transformer", tmp_path, "--max-update", "20", "--branch-frozen-updates", "5", "--disable-validation", *options.split())
+    for name, vector in branch_weights(torch.load(tmp_path / "checkpoint_last.pt")["model"]).items():
+        assert vector.min() >= 0 and vector.max() - vector.min() > 0.005, name
+        torch.testing.assert_close(vector.float().sum().item(), 1.0, atol=PRECISIONS[options], rtol=0)
+
+
+def test_flattened_half_precision_is_refused(command, data, tmp_path):
+    done = train(command, data, "weighted_transformer", tmp_path, "--max-update", "20", "--fp16", "--fp16-init-scale", "1", ok=False)
+    assert done.returncode != 0 and not list(tmp_path.iterdir())
+    assert "--fp16-no-flatten-grads" in done.stderr

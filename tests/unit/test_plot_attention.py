@@ -1,0 +1,122 @@
+"""python -m user_dir.tools.plot_attention: the weights are the equation's, the labels the subwords, bad input is one line."""
+
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+
+from user_dir.tools import plot_attention as tool  # noqa: E402
+from user_dir.tools.checkpoints import load_model  # noqa: E402
+
+FAMILIES = ["vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer"]
+SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
+
+
+@pytest.fixture
+def model(build):
+    """model(family): with large random weights, so that no weight is near uniform."""
+
+    def model(family):
+        model = build(f"{family}_base")
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        return model
+
+    return model
+
+
+def by_equation(attention, query, key, causal):
+    """softmax(q (k + a^K)ᵀ / √d_k) [h, T, S] in float64, one query, key and head at a time."""
+    linear = lambda projection, x: (x[:, 0].double() @ projection.weight.double().T + projection.bias.double()).unflatten(1, (4, 4))  # noqa: E731
+    q, k = linear(attention.q_proj, query), linear(attention.k_proj, key)
+    table = getattr(attention, "relative_keys", None)
+    scores = torch.full((4, len(q), len(k)), float("-inf"), dtype=torch.float64)
+    for head in range(4):
+        for i in range(len(q)):
+            for j in range(i + 1 if causal else len(k)):
+                distance = 0 if table is None else table[head, max(-16, min(16, j - i)) + 16].double()
+                scores[head, i, j] = q[i, head] @ (k[j, head] + distance) / 2
+    return scores.softmax(-1)
+
+
+@pytest.mark.parametrize("kind", tool.ATTENTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights(model, family, kind):
+    model = model(family)
+    attention = tool.choose(model, kind, 2)
+    inputs = {}
+    attention.register_forward_pre_hook(lambda module, args, kwargs: inputs.update(kwargs, args=args), with_kwargs=True)
+    weights = tool.attention_weights(model, attention, SOURCE, TARGET)
+    query, key = (inputs["query"], inputs["key"]) if "query" in inputs else inputs["args"][:2]
+    with torch.no_grad():
+        expected = by_equation(attention, query, key, kind == "decoder")
+    torch.testing.assert_close(weights.double(), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
+    assert weights.shape == (4, 5 if kind == "encoder" else 6, 6 if kind == "decoder" else 5)
+    if kind == "decoder":
+        assert weights.triu(1).count_nonzero() == 0
+    assert "attend" not in vars(attention)  # the model is as it was
+
+
+@pytest.mark.parametrize("kind", tool.ATTENTIONS)
+def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
+    _, path, data = saved("vaswani_transformer_base")
+    figures = []
+    monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
+    tool.main([str(path), str(data), "--sentence", "w3 w4 w5", "--already-split", "--attention", kind, "--layer", "1", "--output", "a.png"])
+    translation = capsys.readouterr().out.splitlines()[0].split()
+
+    model, task, _ = load_model(path, data)
+    source = dictionary.encode_line("w3 w4 w5", add_if_not_exist=False).long()
+    target = tool.translate(model, task, source, 4, 0.6)
+    assert [dictionary[token] for token in target] == [*translation, "</s>"]
+    weights = tool.attention_weights(model, tool.choose(model, kind, 1), source, target)
+    heads = [axis for axis in figures[0].axes if axis.images]
+    assert len(heads) == 4
+    for axis, values in zip(heads, weights):
+        torch.testing.assert_close(torch.from_numpy(axis.images[0].get_array().data), values)
+    labels = [label.get_text() for label in heads[0].get_yticklabels()], [label.get_text() for label in heads[0].get_xticklabels()]
+    source, target, previous = ["w3", "w4", "w5", "</s>"], [*translation, "</s>"], ["</s>", *translation]
+    assert labels == {"encoder": (source, source), "decoder": (target, previous), "encoder-decoder": (target, source)}[kind]
+
+
+def test_sentence_is_split_as_prepared(saved, tmp_path, capsys):
+    """Punctuation normalised, tokenised and split into subwords by the codes beside the data folder; an unknown subword is <unk>."""
+    _, path, data = saved("vaswani_transformer_base")
+    (tmp_path / "bpe").mkdir()
+    (tmp_path / "bpe" / "codes").write_text("#version: 0.2\nw 3</w>\n")
+    assert tool.split("w3 – w3, w4", ("en", "de"), tmp_path / "bpe" / "codes") == "w3 - w3 , w@@ 4"
+    tool.main([str(path), str(data), "--sentence", "w3 w3, unheard", "--output", str(tmp_path / "attention.png")])
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.endswith("attention.png\n")
+
+
+@pytest.mark.parametrize("mistake, words", [
+    ({"--layer": "3"}, "--layer 3: the decoder has layers 1 to 2"),
+    ({"--layer": "0", "--attention": "encoder"}, "--layer 0: the encoder has layers 1 to 2"),
+    ({"--sentence": " "}, "0 subwords"),
+    ({"--sentence": "w1 " * 1024}, "1024 subwords: this model takes 1 to 1023"),
+    ({"--output": "a.xyz"}, "a.xyz: no picture can be written as xyz"),
+    ({"--output": "nowhere/a.png"}, "No such file"),
+    ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
+    ({"data": "."}, "holds no dictionaries"),
+    ({"--bpe-codes": "codes"}, "there are no subword codes codes"),
+])  # fmt: skip
+def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):
+    _, path, data = saved("vaswani_transformer_base")
+    monkeypatch.chdir(tmp_path)
+    options = {"--sentence": "w3 w4", "--output": "a.png", **mistake}
+    places = [options.pop("checkpoint", str(path)), options.pop("data", str(data))]
+    split = [] if "--bpe-codes" in mistake else ["--already-split"]
+    with pytest.raises(SystemExit, match=words) as stop:
+        tool.main([*places, *split, *[word for pair in options.items() for word in pair]])
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_attention: ")
+    assert not any(tmp_path.glob("a.*"))
+
+
+def test_another_vocabulary(saved):
+    _, path, data = saved("vaswani_transformer_base")
+    (data / "dict.src.txt").write_text("w1 1\nw2 1\n")
+    with pytest.raises(SystemExit, match="gives no model with the dictionaries of .*size mismatch") as stop:
+        tool.main([str(path), str(data), "--sentence", "w1", "--already-split", "--output", "a.png"])
+    assert "\n" not in str(stop.value)

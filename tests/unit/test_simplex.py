@@ -1,0 +1,60 @@
+"""The projection onto the simplex against the best of all candidate points, one for each set of positive coordinates."""
+
+from itertools import chain, combinations
+
+import pytest
+import torch
+
+from user_dir.simplex import project, project_
+
+
+def nearest(point):
+    """Brute force: for each support, the nearest point of its affine hull, if that lies in the simplex; the nearest of those."""
+    size = len(point)
+    candidates = []
+    for support in chain.from_iterable(combinations(range(size), n) for n in range(1, size + 1)):
+        support = list(support)
+        candidate = torch.zeros_like(point)
+        candidate[support] = point[support] - (point[support].sum() - 1) / len(support)
+        if candidate.min() >= 0:
+            candidates.append(candidate)
+    return min(candidates, key=lambda candidate: (candidate - point).norm().item())
+
+
+def points(size, dtype=torch.double):
+    """Far outside, near and inside; ties; negative; corners: [57, size]."""
+    generator = torch.Generator().manual_seed(1)
+    random = torch.randn(50, size, generator=generator, dtype=torch.double) * torch.logspace(-2, 2, 50, dtype=torch.double).unsqueeze(1)
+    inside = torch.rand(3, size, generator=generator, dtype=torch.double).softmax(-1)
+    special = torch.stack([torch.full((size,), value, dtype=torch.double) for value in (0.0, -3.0, 7.0)])
+    return torch.cat([random, inside, special, torch.eye(size, dtype=torch.double)[:1]]).to(dtype)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtype", [torch.double, torch.float])
+def test_equals_brute_force(size, dtype):
+    given = points(size, dtype)
+    expected = torch.stack([nearest(point) for point in given.double()])
+    tolerance = 1e-12 if dtype == torch.double else 2e-5  # the inputs are as large as 300
+    torch.testing.assert_close(project(given).double(), expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.double, torch.float])
+def test_lies_on_the_simplex_and_stays(dtype):
+    given = torch.cat([points(8, dtype), points(8, dtype) * 1e4 + 1e6])
+    once = project(given)
+    tolerance = 10 * torch.finfo(dtype).eps
+    assert once.min() >= 0
+    torch.testing.assert_close(once.sum(-1), torch.ones(len(given), dtype=dtype), atol=tolerance, rtol=0)
+    torch.testing.assert_close(project(once), once, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.half, torch.bfloat16])
+def test_in_place_for_vectors_of_several_sizes(dtype):
+    vectors = [torch.nn.Parameter(torch.randn(size).to(dtype)) for size in (4, 8, 4, 8, 1)]
+    expected = [project(vector.detach().float()).to(dtype) for vector in vectors]
+    addresses = [vector.data_ptr() for vector in vectors]
+    project_(vectors)
+    assert [vector.data_ptr() for vector in vectors] == addresses
+    for vector, right in zip(vectors, expected):
+        torch.testing.assert_close(vector.detach(), right, atol=0, rtol=0)

@@ -1,0 +1,39 @@
+"""What the plots share: a figure without a window system, colours, and how it is saved."""
+
+import logging
+import pathlib
+
+from .errors import ToolError
+from .files import write
+
+# Okabe and Ito's colours, which colour-blind readers tell apart too; yellow is left out, hard to see on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
+STROKES = ("-", "--", ":", "-.")  # when the colours are used up
+
+
+def new_figure(width: float, height: float, title: str = ""):
+    """An empty matplotlib figure of that size in inches, which makes room for its labels."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq's import lets every debugging line through
+    from matplotlib.figure import Figure  # an optional dependency; needs no window system
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def line_style(number: int) -> dict:
+    """Colour and stroke of line `number`: 32 differ."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STROKES[number // len(COLOURS) % len(STROKES)]}
+
+
+def save(figure, path: pathlib.Path) -> None:
+    """Writes the picture in the format that the ending of `path` names.
+
+    Raises:
+        ToolError: if the ending names no format that matplotlib writes
+    """
+    formats, kind = figure.canvas.get_supported_filetypes(), path.suffix[1:].lower()
+    if kind not in formats:
+        raise ToolError(f"{path}: no picture can be written as {kind or 'a file without an ending'}; known are {', '.join(sorted(formats))}")
+    write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))

@@ -1,0 +1,167 @@
+"""Translates a sentence and draws the attention weights of every head of a layer, as Vaswani et al. 2017, figures 3 to 5, do for some.
+
+    python -m user_dir.tools.plot_attention RUN/average.pt DATA/data-bin --sentence "It was empty." \\
+        --attention encoder --layer 5 --output attention.png
+
+A map is a head: a line is a query, a column a key, and a line sums to 1. A decoder's line bears the subword that it is
+about to write, and its keys are the subwords written so far, the first of them the </s> that fairseq starts from.
+The weights are those of the model as it is: the translation that beam search found goes through it once more as a whole.
+
+The sentence is prepared as data-prep/prepare.py does it (Moses, then the subwords of `bpe/codes` beside the folder DATA/data-bin);
+--already-split takes the subwords as they stand, separated by spaces.
+"""
+
+import argparse
+import contextlib
+import pathlib
+
+import torch
+from fairseq.data import Dictionary, encoders
+from torch import Tensor
+
+from ..attention import MultiheadAttention
+from .checkpoints import load_model
+from .errors import ToolError, exit_in_one_line
+from .pictures import new_figure, save
+
+# attention: side of the model, what marks the module, words for queries and keys
+ATTENTIONS = {
+    "encoder": ("encoder", "self_attention", "source subword", "source subword"),
+    "decoder": ("decoder", "self_attention", "target subword to be written", "target subword written before"),
+    "encoder-decoder": ("decoder", "encoder_decoder_attention", "target subword to be written", "source subword"),
+}
+
+
+def choose(model, kind: str, number: int) -> MultiheadAttention:
+    """The attention `kind` (of ATTENTIONS) in layer `number`, counted from 1.
+
+    Raises:
+        ToolError: if the layer is not there, or is not of this user directory
+    """
+    side, mark, *_ = ATTENTIONS[kind]
+    layers = getattr(model, side).layers
+    if not 1 <= number <= len(layers):
+        raise ToolError(f"--layer {number}: the {side} has layers 1 to {len(layers)}")
+    for module in layers[number - 1].modules():
+        if isinstance(module, MultiheadAttention) and getattr(module, mark):
+            return module
+    raise ToolError(f"{kind} layer {number} has no attention of this user directory: train with one of its architectures")
+
+
+@contextlib.contextmanager
+def recorded(attention: MultiheadAttention):
+    """A list of the weights [B, h, T, S] of each call of `attention` until the end of the `with`."""
+    weights, attend = [], attention.attend
+
+    def attend_and_record(q, k, v, mask, need_weights):
+        heads, found = attend(q, k, v, mask, True)
+        weights.append(found)
+        return heads, found if need_weights else None
+
+    attention.attend = attend_and_record  # hides the method of the class
+    try:
+        yield weights
+    finally:
+        del attention.attend
+
+
+@torch.no_grad()
+def attention_weights(model, attention: MultiheadAttention, source: Tensor, target: Tensor) -> Tensor:
+    """[h, T, S] of `attention` while `model` reads source [S] and is made to write target [T], both ending in </s>."""
+    with recorded(attention) as weights:
+        model(source[None], torch.tensor([len(source)]), target.roll(1)[None])
+    return weights[0][0].float()
+
+
+def translate(model, task, source: Tensor, beam: int, lenpen: float) -> Tensor:
+    """The best translation [T] of source [S], both ending in </s>; at most 50 subwords longer (Vaswani et al. 2017, section 6.1)."""
+    generator = task.build_generator([model], argparse.Namespace(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50))
+    dataset = task.build_dataset_for_inference([source], [len(source)])
+    return task.inference_step(generator, [model], dataset.collater([dataset[0]]))[0][0]["tokens"]
+
+
+def split(sentence: str, languages: tuple[str, str], codes: pathlib.Path) -> str:
+    """The sentence as subwords separated by spaces, as data-prep/prepare.py and fairseq-interactive make them."""
+    from sacremoses import MosesPunctNormalizer
+
+    if not codes.is_file():
+        raise ToolError(f"there are no subword codes {codes}: name the file with --bpe-codes, or split the sentence yourself (--already-split)")
+    tokenizer = encoders.build_tokenizer(argparse.Namespace(tokenizer="moses", source_lang=languages[0], target_lang=languages[1]))
+    bpe = encoders.build_bpe(argparse.Namespace(bpe="subword_nmt", bpe_codes=str(codes), bpe_separator="@@"))
+    return bpe.encode(tokenizer.encode(MosesPunctNormalizer(lang=languages[0]).normalize(sentence)))
+
+
+def binarise(subwords: str, dictionary: Dictionary, longest: int) -> Tensor:
+    """[S], ending in </s>.
+
+    Raises:
+        ToolError: for a sentence without words, or longer than the model takes
+    """
+    source = dictionary.encode_line(subwords, add_if_not_exist=False).long()
+    if not 1 < len(source) <= longest:
+        raise ToolError(f"--sentence has {len(source) - 1} subwords: this model takes 1 to {longest - 1}")
+    return source
+
+
+def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple[str, str], title: str):
+    """The figure: a map of each head of weights [h, T, S], four beside each other."""
+    columns = min(4, len(weights))
+    lines = -(-len(weights) // columns)
+    cell = min(0.22, 50 / (columns * len(keys)), 50 / (lines * len(queries)))  # inches; smaller for very long sentences
+    width, height = (max(1.6, cell * count) for count in (len(keys), len(queries)))
+    figure = new_figure(columns * (width + 0.15) + 1.9, lines * (height + 0.35) + 1.9, title)
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).flatten()
+    text = {"fontsize": max(2, min(8, cell * 72 * 0.6))}
+    for head, (axis, values) in enumerate(zip(axes, weights)):
+        image = axis.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=weights.max().item(), aspect="auto", interpolation="none")
+        axis.set_title(f"head {head + 1}", fontsize=9)
+        axis.set_xticks(range(len(keys)), keys, rotation=90, **text)
+        axis.set_yticks(range(len(queries)), queries, **text)
+    for axis in axes[len(weights) :]:
+        axis.remove()
+    figure.supylabel(f"query: {axis_names[0]}", fontsize=10)
+    figure.supxlabel(f"key: {axis_names[1]}", fontsize=10)
+    figure.colorbar(image, ax=list(axes[: len(weights)]), label="attention weight", aspect=40, pad=0.01)
+    return figure
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="plot_attention", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=pathlib.Path)
+    parser.add_argument("data", type=pathlib.Path, help="the data-bin folder of the training, for its dictionaries")
+    parser.add_argument("--sentence", required=True, help="the sentence to translate")
+    parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help="which attention (default: %(default)s)")
+    parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")
+    parser.add_argument("--bpe-codes", type=pathlib.Path, metavar="FILE", help="subword-nmt's codes (default: bpe/codes beside the data folder)")
+    parser.add_argument("--already-split", action="store_true", help="the sentence is subwords separated by spaces")
+    parser.add_argument("--beam", type=int, default=4, help="beam size (default: %(default)s)")
+    parser.add_argument("--lenpen", type=float, default=0.6, help="length penalty (default: %(default)s)")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
+    with exit_in_one_line("plot_attention"):
+        model, task, _ = load_model(args.checkpoint, args.data)
+        side, _, *axis_names = ATTENTIONS[args.attention]
+        layers = len(getattr(model, side).layers)
+        number = layers if args.layer is None else args.layer
+        attention = choose(model, args.attention, number)
+        languages = (task.cfg.source_lang, task.cfg.target_lang)
+        codes = args.bpe_codes or args.data.resolve().parent / "bpe" / "codes"
+        subwords = args.sentence if args.already_split else split(args.sentence, languages, codes)
+        source = binarise(subwords, task.source_dictionary, model.max_positions()[0])
+        target = translate(model, task, source, args.beam, args.lenpen)
+        weights = attention_weights(model, attention, source, target)
+        read = [task.source_dictionary[token] for token in source]
+        written = [task.target_dictionary[token] for token in target]
+        queries = read if side == "encoder" else written
+        keys = written[-1:] + written[:-1] if args.attention == "decoder" else read
+        title = f"{args.checkpoint}: {args.attention} attention, layer {number} of {layers}"
+        save(draw(weights, queries, keys, axis_names, title), args.output)
+    print(f"{' '.join(written[:-1])}\n{args.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Reads what was translated: fairseq-generate's output or plain text, and the reference.
+
+fairseq-generate prints S-, T-, H- and D- lines (source, reference, hypothesis, detokenised hypothesis), each with the
+number of its segment, longest segments first. H- is as tokenised as the training data; D- differs from it only under
+--tokenizer, which detokenises S- and T- too.
+"""
+
+import dataclasses
+import pathlib
+import re
+
+from sacrebleu.utils import smart_open
+from sacremoses import MosesDetokenizer
+
+from .errors import ToolError
+
+LINE = re.compile(r"([STHD])-(\d+)(?:\t(.*))?$")  # without text if that is empty: the tab is white space at the end
+SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
+
+
+class BadInput(ToolError):
+    """Translations or references that are not there, not whole or do not belong together."""
+
+
+@dataclasses.dataclass
+class Run:
+    """A test set as one model translated it; every list has one string for each segment, in the order of the test set."""
+
+    path: pathlib.Path
+    hypotheses: list[str]  # detokenised
+    references: list[str]  # detokenised
+    hypothesis_tokens: list[str] | None = None  # H- and T- as printed, where fairseq did not detokenise
+    reference_tokens: list[str] | None = None
+
+
+def read_lines(path: pathlib.Path) -> list[str]:
+    """The lines of a plain or gzipped text file, without white space at their ends, as sacrebleu reads them.
+
+    Raises:
+        BadInput: if it is missing, no text in UTF-8 or empty
+    """
+    try:
+        with smart_open(str(path)) as file:
+            lines = [line.rstrip() for line in file]
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not text in UTF-8 (byte {error.start})") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    if not any(lines):
+        raise BadInput(f"{path} is empty")
+    return lines
+
+
+def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, tokenised: bool | None = None) -> Run:
+    """The run whose translations are in `path`: fairseq-generate's output, or plain text with a hypothesis a line.
+
+    Args:
+        reference: detokenised, a line for each segment; None takes the T- lines
+        language: of the hypotheses, for Moses' rules
+        tokenised: whether hypotheses (and T- lines) are to be detokenised; None: plain text is not tokenised, and
+            fairseq's is if its D- lines equal its H- lines
+
+    Raises:
+        BadInput: if segments are missing, duplicated or left in subwords, or there is no reference
+    """
+    lines = read_lines(path)
+    references = read_lines(reference) if reference else None
+    detokeniser = MosesDetokenizer(language)
+
+    def plain(texts: list[str]) -> list[str]:
+        return [detokeniser.detokenize(text.split()) for text in texts] if tokenised else texts
+
+    found = segments(path, lines)
+    if not found["H"] and not found["D"]:
+        if references is None:
+            raise BadInput(f"{path} is plain text, without the T- lines of fairseq-generate: give --reference FILE")
+        if len(lines) != len(references):
+            raise BadInput(f"{path} has {len(lines)} lines and {reference} has {len(references)}: they must be of the same test set")
+        refuse_subwords(path, lines)
+        return Run(path, plain(lines), references)
+
+    hypotheses = in_order(path, found["H"] or found["D"], references and len(references))
+    detokenised = in_order(path, found["D"], len(hypotheses)) if found["D"] else hypotheses
+    refuse_subwords(path, hypotheses)
+    if tokenised is None:
+        tokenised = bool(found["H"]) and detokenised == hypotheses
+    printed = in_order(path, found["T"], len(hypotheses)) if found["T"] else None
+    if references is None and printed is None:
+        raise BadInput(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
+    return Run(
+        path,
+        plain(detokenised),
+        plain(printed) if references is None else references,
+        hypotheses if tokenised and printed else None,
+        printed if tokenised else None,
+    )
+
+
+def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
+    """The text of each kind of line ("S", "T", "H", "D") by segment."""
+    found: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
+    for number, line in enumerate(lines, 1):
+        if match := LINE.match(line):
+            kind, segment, text = match[1], int(match[2]), match[3] or ""
+            if kind in "HD":  # the model's score comes first
+                text = text.partition("\t")[2]
+            if segment in found[kind]:
+                raise BadInput(
+                    f"{path}, line {number}: {kind}-{segment} occurs a second time. One best hypothesis for each segment is "
+                    "scored: translate with --nbest 1, and keep each run in a file of its own"
+                )
+            found[kind][segment] = text
+    return found
+
+
+def in_order(path: pathlib.Path, texts: dict[int, str], count: int | None) -> list[str]:
+    """Texts 0 to `count` - 1, or to the last there is."""
+    count = count or max(texts) + 1
+    missing = sorted(set(range(count)) - set(texts))
+    if missing:
+        raise BadInput(
+            f"{path}: {len(missing)} of {count} segments were not translated, the first is number {missing[0]} counted from 0. "
+            "fairseq-generate leaves some out unless it is given --required-batch-size-multiple 1; or its output is cut off"
+        )
+    if len(texts) > count:
+        raise BadInput(f"{path} has {len(texts)} segments and the reference has {count}: they must be of the same test set")
+    return [texts[segment] for segment in range(count)]
+
+
+def refuse_subwords(path: pathlib.Path, hypotheses: list[str]) -> None:
+    for segment, text in enumerate(hypotheses):
+        if SUBWORDS.search(text):
+            raise BadInput(f"{path}: segment {segment} is in subwords ({text[:40]} …): translate with --remove-bpe (or --remove-bpe sentencepiece)")
+
+
+def language_of(reference: pathlib.Path | None, given: str | None) -> str:
+    """The target language: `given`, or the ending of the reference's name (test.de, test.de.gz).
+
+    Raises:
+        BadInput: if neither says it
+    """
+    ending = re.search(r"\.([a-z]{2})(\.gz)?$", reference.name) if reference else None
+    if not given and not ending:
+        raise BadInput("the language of the hypotheses is not known (Moses' rules depend on it): give --target-lang, e.g. --target-lang de")
+    return given or ending[1]
