@@ -43,7 +43,7 @@ case $family in
 esac
 big=$([[ $size == big* ]] && echo 1 || echo 0)
 
-# Every recipe and family takes its optimizer from here.
+# Every recipe and family takes its optimizer from here; what it does to branch weights no other family has.
 optimizer="--optimizer fused_adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7"
 
 architecture=${family}_$size
@@ -122,10 +122,11 @@ elif [ "$GPUS" = 0 ]; then  # glibc hands large blocks back and gets them again 
   launch="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \\
   fairseq-train"
 fi
+frozen=$((UPDATES < 60000 ? UPDATES / 6 : 10000))  # updates at the end; Ahmed et al. 2017, 4: 10,000 of 60,000 and of 250,000
 options="\\
     --arch $architecture \\
     $training --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \\
-    $optimizer \\
+    $optimizer --branch-frozen-updates $frozen \\
     --lr $rate --warmup-updates $warmup --max-update $UPDATES --seed $SEED$further"
 train="$launch \$data/data-bin --save-dir \$run --user-dir user_dir $options \\
     $saving \\
@@ -138,14 +139,14 @@ averaged="\$run --last $AVERAGE --by $([ "$checkpoints" = epoch ] && echo epoch 
 average="python -m user_dir.tools.average_checkpoints $averaged --output \$run/average.pt"
 
 # Without --required-batch-size-multiple 1 fairseq leaves out the last sentences of a set whose size is no multiple of 8.
+# Lower-cased texts are not detokenised: their published scores are of tokens.
+scored="--reference \$data/raw/test.$target" detokenise="--tokenizer moses"
+[[ $preparation != *--lowercase* ]] || scored="--target-lang $target" detokenise=""
 translate="fairseq-generate \$data/data-bin --source-lang $source --target-lang $target --user-dir user_dir \\
-    --path \$run/average.pt --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe --tokenizer moses \\
+    --path \$run/average.pt --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe $detokenise \\
     $generation > \$run/generate.log 2> \$run/generate.err
-grep ^H- \$run/generate.log | sort -t- -k2n | cut -f3- > \$run/tokens.$target
 grep ^D- \$run/generate.log | sort -t- -k2n | cut -f3- > \$run/translations.$target"
-
-score="sacrebleu \$data/tok/test.$target --input \$run/tokens.$target --tokenize none --force --format text | tee \$run/score.txt
-sacrebleu \$data/raw/test.$target --input \$run/translations.$target $detokenised_score --format text | tee -a \$run/score.txt"
+score="python -m user_dir.tools.score \$run/generate.log $scored | tee \$run/score.txt"
 
 step() {  # name, file that is there when it is done (or "", where the command knows), command, its log, help if it fails
   case " $STEPS " in *" $1 "*) ;; *) return 0 ;; esac

@@ -19,14 +19,13 @@ training="--share-all-embeddings"
 batch=25000 warmup=4000  # Vaswani et al. 2017, 5.1 and 5.3: the rate is d_model^-0.5 * warmup^-0.5 at its peak
 case $SIZE in base) rate=6.99e-4 checkpoints=1250 ;; big) rate=4.94e-4 checkpoints=625 ;; esac  # ten minutes of theirs
 generation="--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50"
-detokenised_score=""
 
 . "$(dirname "$0")/recipe.sh"
 
 published() {  # base de, base fr, big de, big fr
   case $SIZE.$target in base.de) echo "$1" ;; base.fr) echo "$2" ;; big.de) echo "$3" ;; big.fr) echo "$4" ;; esac
 }
-follow_plan "newstest2014, tokenised BLEU as the papers print it (see README.md on the kinds of score), en-$target, $SIZE:
+follow_plan "newstest2014, en-$target, $SIZE: tokenised BLEU in the papers (scores.md says how scores differ)
 Vaswani et al. 2017               $(published 27.3 38.1 28.4 41.8)
 Shaw et al. 2018, absolute        $(published 26.5 38.2 27.9 41.2)
 Shaw et al. 2018, relative        $(published 26.8 38.7 29.2 41.5)

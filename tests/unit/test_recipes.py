@@ -59,6 +59,7 @@ def test_the_papers_settings(family, size, target):
         assert option(text, "--last") == option(text, "--keep-interval-updates") == str(last)
         assert int(option(text, "--max-update")) % int(option(text, "--save-interval-updates")) == 0
     assert option(text, "--arch") == f"{family}_{size}{'_en_fr' if big and target == 'fr' else ''}"
+    assert option(text, "--branch-frozen-updates") == "10000"
     assert float(option(text, "--lr")) == pytest.approx((1024 if big else 512) ** -0.5 * 4000**-0.5, rel=1e-3)
     assert "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50" in text
     assert option(text, "--bpe-operations") == {"de": "37000", "fr": "32000"}[target]
@@ -87,7 +88,7 @@ def test_architectures_and_options_are_known():
 
     import user_dir  # noqa: F401
 
-    for family in ("vaswani_transformer", "relative_transformer", "transformer"):
+    for family in (*FAMILIES, "transformer"):
         for recipe, variables in (*((recipe, {}) for recipe in RECIPES), ("wmt14.sh", {"SIZE": "big", "TARGET": "fr"})):
             text = plan(recipe, FAMILY=family, **variables)
             assert option(text, "--arch") in ARCH_MODEL_REGISTRY and option(text, "--optimizer") in OPTIMIZER_REGISTRY
