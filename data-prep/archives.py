@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from errors import PreparationError
+from markup import sentences
 from text import decoded
 
 DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
@@ -19,7 +20,7 @@ DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zli
 def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
     """Lines of the text found by opening the file and then, step by step, what is inside it.
 
-    Tar (compressed or not) and zip archives are told by their names' endings, and so are gz files.
+    Tar (compressed or not) and zip archives are told by their names' endings, and so are gz files and mark-up.
     """
     where = " in ".join(reversed([str(file), *steps]))
     try:
@@ -30,8 +31,7 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
                 stream, name = _member(stream, name, step, opened), step
             if name.endswith(".gz"):
                 stream = opened.enter_context(gzip.open(stream))
-            for line in decoded(stream, where):
-                yield line.removesuffix("\n")
+            yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
     except DAMAGED as error:
         raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
 
@@ -40,9 +40,10 @@ def _member(stream: BinaryIO, archive: str, member: str, opened: contextlib.Exit
     try:
         if archive.endswith(".zip"):
             return opened.enter_context(opened.enter_context(zipfile.ZipFile(stream)).open(member))
-        inside = opened.enter_context(tarfile.open(fileobj=stream)).extractfile(member)
+        tar = opened.enter_context(tarfile.open(fileobj=stream))
+        for entry in tar:  # to the member and no further: getmember would first decompress gigabytes to their end
+            if entry.name.removeprefix("./") == member and (inside := tar.extractfile(entry)):
+                return opened.enter_context(inside)
     except KeyError:
-        inside = None
-    if inside is None:
-        raise PreparationError(f"{archive}: holds no file {member}; the registry of corpora names the wrong one")
-    return opened.enter_context(inside)
+        pass
+    raise PreparationError(f"{archive}: holds no file {member}; the registry of corpora names the wrong one")

@@ -1,15 +1,21 @@
 """Which training pairs to leave out, and why."""
 
 import hashlib
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+AT_A_TIME = 1 << 20  # digests compared at a time
 
 
 @dataclass
 class Cleaner:
-    """Drops pairs with an empty side, a side of more than max_length words, sides whose lengths differ by more than
-    max_ratio times, and exact duplicates. `dropped` counts them by reason.
+    """Drops pairs with an empty side, a side of more than max_length words, or sides whose lengths differ by more than
+    max_ratio times. `dropped` counts them by reason.
 
     A pair is a tuple whose first two entries are the sentences, their words separated by spaces.
     """
@@ -17,10 +23,9 @@ class Cleaner:
     max_length: int
     max_ratio: float
     dropped: Counter = field(default_factory=Counter)
-    seen: set[bytes] = field(default_factory=set)
 
     def fault(self, first: str, second: str) -> str | None:
-        """The reason to drop the pair, or None; remembers the pair."""
+        """The reason to drop the pair, or None."""
         shorter, longer = sorted((first.count(" ") + 1, second.count(" ") + 1))
         if not first or not second:
             return "empty"
@@ -28,17 +33,45 @@ class Cleaner:
             return "too long"
         if longer > self.max_ratio * shorter:
             return "length ratio"
-        # A digest, not the text: 36 million pairs then take 3 GB of memory instead of 10.
-        digest = hashlib.blake2b(f"{first}\n{second}".encode(), digest_size=8).digest()
-        if digest in self.seen:
-            return "duplicate"
-        self.seen.add(digest)
         return None
 
     def clean(self, pairs: Iterable[tuple]) -> Iterator[tuple]:
         """The pairs without fault, in order."""
-        for pair in pairs:
-            if reason := self.fault(pair[0], pair[1]):
-                self.dropped[reason] += 1
-            else:
-                yield pair
+        return (pair for pair in pairs if not self.drops(pair))
+
+    def drops(self, pair: tuple) -> bool:
+        """Whether the pair has a fault; counts it."""
+        reason = self.fault(pair[0], pair[1])
+        if reason:
+            self.dropped[reason] += 1
+        return bool(reason)
+
+
+def without_repeats(pairs: Callable[[], Iterable[tuple]], folder: Path, dropped: Counter) -> Iterator[tuple]:
+    """The pairs that none before them equals in its first two entries. `pairs()` is read twice; it has to be the same.
+
+    What is remembered of 36 million pairs takes 3 GB as a set of Python. Here it is a file of digests in `folder`, of
+    which a part is in memory at a time, and then one byte a pair.
+    """
+    with tempfile.TemporaryFile(dir=folder) as digests:
+        for first, second, *_ in pairs():
+            digests.write(hashlib.blake2b(f"{first}\n{second}".encode(), digest_size=8).digest())
+        digests.flush()
+        repeated = _repeated(np.memmap(digests, np.uint64, "r") if digests.tell() else np.empty(0, np.uint64))
+    for pair, repeat in zip(pairs(), repeated.data):
+        if repeat:
+            dropped["duplicate"] += 1
+        else:
+            yield pair
+
+
+def _repeated(values: np.ndarray) -> np.ndarray:
+    """For each value whether it occurred before; bool, of the same length."""
+    repeated = np.ones(len(values), bool)
+    parts = len(values) // AT_A_TIME + 1
+    for part in range(parts):  # equal values are in the same part
+        slices = range(0, len(values), AT_A_TIME)
+        found = [start + np.flatnonzero(values[start : start + AT_A_TIME] % parts == part) for start in slices]
+        places = np.concatenate(found) if found else np.empty(0, int)
+        repeated[places[np.unique(values[places], return_index=True)[1]]] = False
+    return repeated

@@ -19,7 +19,7 @@ class OwnFiles:
 
     files: dict[str, tuple[Path, Path]]
     languages: tuple[str, str]
-    max_length: int | None = None
+    max_length = max_ratio = valid_every = None  # the registry has these of its corpora
     title = "own files"
     licence = attribution = homepage = ""
 
@@ -64,6 +64,8 @@ class Corpus:
     remotes: dict[str, Remote]
     entry: dict  # of the pair: table and columns, or texts
     max_length: int | None = None
+    max_ratio: float | None = None
+    valid_every: int | None = None  # then it is split and cleaned as everybody does it: see `extract_as_published`
     local: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -78,26 +80,26 @@ class Corpus:
 
     def identity(self) -> dict:
         """What the sentences depend on."""
-        return {"entry": self.entry, "files": {name: remote.sha256 for name, remote in self.remotes.items()}}
+        files = {name: remote.sha256 or remote.url for name, remote in self.remotes.items()}
+        return {"entry": self.entry, "files": files}
 
     def size(self) -> int:
-        """Bytes of text, about: text compresses to a third."""
-        return 3 * sum(remote.bytes for remote in self.remotes.values())
+        """Bytes of text, about: text compresses to a third, but archives may hold more than is needed."""
+        return self.entry.get("bytes") or 3 * sum(remote.bytes for remote in self.remotes.values())
 
     def fetch(self, cache: Path, mirror: Path | None) -> None:
         """Brings the files that this pair of languages needs to this machine."""
-        texts = self.entry.get("texts", {})
-        paths = [path for part in texts.values() for path in part.values()] or [self.entry["table"]]
-        self.local = {path[0]: fetch(self.remotes[path[0]], cache, mirror) for path in paths}
+        self.local = {name: fetch(remote, cache, mirror) for name, remote in self.remotes.items()}
 
     def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
         """Sentences of the part in the order of `languages`, and their contributors where the corpus names them."""
         if "texts" in self.entry:
-            paths = [self.entry["texts"][part][language] for language in self.languages]
-            try:
-                yield from zip(*(self._lines(path) for path in paths), strict=True)
-            except ValueError:
-                raise PreparationError(f"{self.title}, {part}: its texts have different numbers of lines") from None
+            for paths in zip(*(_several(self.entry["texts"][part][language]) for language in self.languages)):
+                try:
+                    yield from zip(*(self._lines(path) for path in paths), strict=True)
+                except ValueError:
+                    names = " and ".join(path[-1] for path in paths)
+                    raise PreparationError(f"{self.title}: {names} have different numbers of sentences") from None
             return
         columns = [self.entry["columns"].index(column) for column in self.columns]
         for number, line in enumerate(self._lines(self.entry["table"]), 1):
@@ -109,6 +111,11 @@ class Corpus:
 
     def _lines(self, path: list[str]) -> Iterator[str]:
         return lines_within(self.local[path[0]], path[1:])
+
+
+def _several(paths: list) -> list[list[str]]:
+    """One path, or a list of them whose texts follow each other."""
+    return paths if isinstance(paths[0], list) else [paths]
 
 
 def read_registry(registry: Path) -> dict:
@@ -126,10 +133,12 @@ def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
     record = known[name]
     for pair, entry in record["pairs"].items():
         if set(pair.split("-")) == set(languages):
-            remotes = {file: Remote(name=file, **source) for file, source in record["files"].items()}
+            texts = [text for part in entry.get("texts", {}).values() for text in part.values()] or [entry["table"]]
+            needed = {path[0] for text in texts for path in _several(text)}
+            sources = {file: source for file, source in record["files"].items() if file in needed}
+            remotes = {file: Remote(name=file, **source) for file, source in sources.items()}
             about = {key: record[key] for key in ("title", "licence", "attribution", "homepage")}
             first, second = pair.split("-")
-            return Corpus(
-                **about, languages=(first, second), remotes=remotes, entry=entry, max_length=record.get("max-length")
-            )
+            settings = {key: record.get(key.replace("_", "-")) for key in ("max_length", "max_ratio", "valid_every")}
+            return Corpus(**about, languages=(first, second), remotes=remotes, entry=entry, **settings)
     raise PreparationError(f"{name} has no {'-'.join(languages)}; it has {', '.join(record['pairs'])}, either way")

@@ -1,10 +1,10 @@
 """The first stage: sentence pairs out of their source, cleaned and split, in files of untokenised text."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from cleaning import Cleaner
+from cleaning import Cleaner, without_repeats
 from corpora import PARTS, Corpus, OwnFiles
 from errors import PreparationError
 from parallel import progress
@@ -21,8 +21,11 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     """
     whole = folder / "whole.tsv"  # on disk, because a corpus may be larger than memory and is read three times
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
-    clean = write_lines(whole, ("\t".join(pair) for pair in cleaner.clean(pairs)))
-    total = clean + cleaner.dropped.total()
+    faultless = folder / "faultless.tsv"
+    total = write_lines(faultless, ("\t".join(pair) for pair in cleaner.clean(pairs))) + cleaner.dropped.total()
+    different = without_repeats(lambda: _rows(faultless, "raw comparing"), folder, cleaner.dropped)
+    clean = write_lines(whole, ("\t".join(pair) for pair in different))
+    faultless.unlink()
 
     held = {part: list(_tidy(source.pairs(part))) for part in ("valid", "test") if part in source.files}
     if len(held) < 2:
@@ -46,6 +49,28 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
                 f"give more text, or change --held-out, --max-length or --max-ratio"
             )
     return {"in": total, "dropped": dropped, **counts}
+
+
+def extract_as_published(
+    source: Corpus, folder: Path, cleaner: Cleaner, tokenise: Callable[[Pair], Pair], most: int | None
+) -> dict:
+    """Writes the parts of a corpus that is always split in one way: every so many pairs validate, all others train.
+
+    What is too long, or of too different lengths, is counted in tokens (`tokenise`) before the split. Duplicates stay,
+    and so do training pairs that share a sentence with a held-out pair, since scores are compared with others' scores.
+    """
+    whole = folder / "whole.tsv"
+    pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
+    clean = write_lines(whole, ("\t".join(pair) for pair in pairs if not cleaner.drops(tokenise(pair))))
+    numbered = lambda: enumerate(_rows(whole, "raw writing"), 1)
+    train: Iterable[Pair] = (pair for number, pair in numbered() if number % source.valid_every)
+    if most is not None:
+        train = sample(train, most)
+    valid = (pair for number, pair in numbered() if not number % source.valid_every)
+    parts = {"train": train, "valid": valid, "test": _tidy(source.pairs("test"))}
+    counts = {part: write_columns(_files(folder, part, source), pairs) for part, pairs in parts.items()}
+    whole.unlink()
+    return {"in": clean + cleaner.dropped.total(), "dropped": dict(cleaner.dropped), **counts}
 
 
 def _tidy(pairs: Iterable[Pair]) -> Iterator[Pair]:

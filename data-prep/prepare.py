@@ -24,6 +24,7 @@ from errors import PreparationError
 from pipeline import Preparation
 
 MAX_LENGTH = 175  # words or tokens a sentence, unless the registry knows better
+MAX_RATIO = 3.0  # how many times longer one side of a pair may be, likewise
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
     add("--lowercase", action="store_true", help="lower-case all but raw/")
     longest = f"words a training sentence may have (default: the registry's, or {MAX_LENGTH})"
     add("--max-length", type=count, metavar="N", help=longest)
-    furthest = "how many times longer one side of a training pair may be (default: %(default)s)"
-    add("--max-ratio", type=ratio, metavar="R", default=3.0, help=furthest)
+    furthest = f"how many times longer one side of a training pair may be (default: the registry's, or {MAX_RATIO})"
+    add("--max-ratio", type=ratio, metavar="R", help=furthest)
     size = "pairs to split off for each part that is not given (default: 2000, or a twentieth of a small corpus)"
     add("--held-out", type=count, metavar="N", help=size)
     add("--max-pairs", type=count, metavar="N", help="train on so many pairs only, always the same ones")
@@ -125,7 +126,7 @@ def prepare(arguments: Sequence[str] | None) -> None:
         held_out=options.held_out,
         max_pairs=options.max_pairs,
         max_length=options.max_length or source.max_length or MAX_LENGTH,
-        max_ratio=options.max_ratio,
+        max_ratio=options.max_ratio or source.max_ratio or MAX_RATIO,
         lowercase=options.lowercase,
         separate_bpe=options.separate_bpe,
         bpe_operations=options.bpe_operations,

@@ -3,7 +3,7 @@
 import functools
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import subword_nmt.learn_bpe
@@ -11,6 +11,7 @@ from errors import PreparationError
 from parallel import progress
 from subword_nmt.apply_bpe import BPE
 from text import read_lines
+from tokenising import CACHE
 
 
 def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
@@ -30,13 +31,22 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
     return sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
 
 
-@functools.cache  # once in each worker process; it remembers the words it has split
-def _encoder(codes: Path) -> BPE:
+@functools.cache  # once in each worker process
+def _splitter(codes: Path) -> Callable[[str], str]:
+    """Word to subwords; remembers the words it has split."""
     with open(codes, encoding="utf-8", newline="\n") as stream:
-        return BPE(stream)
+        encoder = BPE(stream)
+
+    @functools.lru_cache(CACHE)
+    def split(word: str) -> str:
+        pieces = encoder.segment_tokens([word])
+        encoder.cache.clear()  # its own memory of words is never emptied
+        return " ".join(pieces)
+
+    return split
 
 
 def segment_lines(lines: list[str], codes: Path) -> list[str]:
     """Each tokenised line split into subwords; all but the last of a word end in @@."""
-    encoder = _encoder(codes)
-    return [encoder.segment(line) for line in lines]
+    split = _splitter(codes)
+    return [" ".join([split(word) for word in line.split(" ") if word]) for line in lines]

@@ -1,0 +1,27 @@
+"""Sentences out of the mark-up that test sets and the talks of IWSLT come in.
+
+What is kept is what fairseq's prepare-iwslt14.sh and prepare-wmt14en2de.sh keep, and sacrebleu for its test sets.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+_SEGMENT = re.compile(r"<seg id=[^>]*>(.*)</seg>", re.IGNORECASE)
+_NOT_SPOKEN = re.compile("<url>|<talkid>|<keywords>")
+_HEADING = re.compile("</?(?:title|description)>")
+
+
+def sentences(lines: Iterable[str], name: str) -> Iterator[str]:
+    """Sentences of a text, whose form its name tells: .sgm and .xml hold segments, train.tags.* talks of IWSLT."""
+    if name.endswith((".sgm", ".xml")):
+        return _segments(lines, apostrophes=name.endswith(".xml"))
+    if name.rpartition("/")[2].startswith("train.tags."):
+        return (_HEADING.sub("", line) for line in lines if not _NOT_SPOKEN.search(line))
+    return iter(lines)
+
+
+def _segments(lines: Iterable[str], apostrophes: bool) -> Iterator[str]:
+    for line in lines:
+        if segment := _SEGMENT.search(line):
+            # IWSLT's talks are trained on with ' and tested with \u2019.
+            yield segment[1].strip().replace("\u2019", "'") if apostrophes else segment[1].strip()

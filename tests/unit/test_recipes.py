@@ -1,0 +1,152 @@
+"""The recipes' plans: commands, batch, updates and averaging for every family and number of GPUs; what they refuse."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+FAMILIES = ("vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer")
+RECIPES = ("multi30k.sh", "multi30k_published.sh", "iwslt14.sh", "wmt14.sh")
+
+
+def plan(recipe, *arguments, ok=True, cwd=None, **variables):
+    """What the recipe prints with --dry-run."""
+    env = {"PATH": os.environ["PATH"], "GPUS": "1", **{name: str(value) for name, value in variables.items()}}
+    done = subprocess.run(["bash", EXAMPLES / recipe, "--dry-run", *arguments], env=env, cwd=cwd, capture_output=True, text=True)
+    assert (done.returncode == 0) == ok, done.stderr
+    return done.stdout if ok else done.stderr
+
+
+def steps_of(text):
+    return re.findall(r"^\n# (.*)", text, re.MULTILINE)
+
+
+def option(text, name):
+    return re.search(rf"{name} (\S+)", text)[1]
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2, 3, 4, 7, 8, 16, 64])
+@pytest.mark.parametrize("memory", [1000, 4096, 30000])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_batch_does_not_depend_on_the_gpus(gpus, memory, nodes):
+    if gpus * nodes > 64:
+        return
+    for recipe, batch in (("wmt14.sh", 25000), ("iwslt14.sh", 4096), ("multi30k.sh", 8192)):
+        workers = max(gpus, 1) * nodes
+        if batch / workers < 310:
+            continue
+        text = plan(recipe, GPUS=gpus, MAX_TOKENS=memory, NODES=nodes)
+        tokens, passes = int(option(text, "--max-tokens")), int(option(text, "--update-freq"))
+        assert tokens <= memory and abs(tokens * passes * workers / batch - 1) < 0.02
+        assert passes == 1 or (passes - 1) * workers * memory < batch  # as few as that memory allows
+        assert ("torchrun" in text) == (workers > 1)
+        assert workers == 1 or f"--nnodes {nodes} --node-rank 0 --nproc-per-node {gpus or 0} " in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("size", "target"), [("base", "de"), ("base", "fr"), ("big", "de"), ("big", "fr")])
+def test_the_papers_settings(family, size, target):
+    text = plan("wmt14.sh", FAMILY=family, SIZE=size, TARGET=target)
+    weighted, relative, big = family.startswith("weighted"), family == "relative_transformer", size == "big"
+    assert int(option(text, "--max-update")) == ((60_000, 250_000) if weighted else (100_000, 300_000))[big]
+    last = 1 if weighted or relative and not big else (5, 20)[big]
+    if last == 1:
+        assert "average_checkpoints $run/checkpoint_last.pt --output" in text
+    else:
+        assert option(text, "--last") == option(text, "--keep-interval-updates") == str(last)
+        assert int(option(text, "--max-update")) % int(option(text, "--save-interval-updates")) == 0
+    assert option(text, "--arch") == f"{family}_{size}{'_en_fr' if big and target == 'fr' else ''}"
+    assert option(text, "--branch-frozen-updates") == "10000"
+    assert float(option(text, "--lr")) == pytest.approx((1024 if big else 512) ** -0.5 * 4000**-0.5, rel=1e-3)
+    assert "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50" in text
+    assert option(text, "--bpe-operations") == {"de": "37000", "fr": "32000"}[target]
+    figure = {("base", "de"): 27.3, ("base", "fr"): 38.1, ("big", "de"): 28.4, ("big", "fr"): 41.8}[size, target]
+    assert re.search(rf"to compare with\n(.*\n)*Vaswani et al. 2017 +{figure}\n", text)
+
+
+@pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
+    before = {path for path in EXAMPLES.parent.rglob("*") if "__pycache__" not in path.parts}
+    for smoke in (0, 1):
+        text = plan(recipe, "--clip-norm", "a b", FAMILY=family, SMOKE=smoke, MIRROR=tmp_path, OUTPUT="runs/elsewhere")
+        steps = steps_of(text)
+        assert steps == ["prepare", "train", "average", "translate", "score", "to compare with"]
+        assert f"MIRROR={tmp_path}" in text and "run=runs/elsewhere" in text and r"--clip-norm a\ b" in text
+        assert smoke or "--encoder-layers 1" not in text
+        assert subprocess.run(["bash", "-n"], input=text.partition("# to compare with")[0], text=True).returncode == 0
+    assert {path for path in EXAMPLES.parent.rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_architectures_and_options_are_known():
+    """What the plans name is registered."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.optim import OPTIMIZER_REGISTRY
+
+    import user_dir  # noqa: F401
+
+    for family in (*FAMILIES, "transformer"):
+        for recipe, variables in (*((recipe, {}) for recipe in RECIPES), ("wmt14.sh", {"SIZE": "big", "TARGET": "fr"})):
+            text = plan(recipe, FAMILY=family, **variables)
+            assert option(text, "--arch") in ARCH_MODEL_REGISTRY and option(text, "--optimizer") in OPTIMIZER_REGISTRY
+
+
+def test_stock_transformer_has_the_same_size():
+    text = plan("multi30k_published.sh", FAMILY="transformer")
+    for side in ("encoder", "decoder"):
+        assert f"--{side}-layers 4 --{side}-embed-dim 128 --{side}-ffn-embed-dim 256 --{side}-attention-heads 4" in text
+    assert "--autocast" not in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "variables", "parts"),
+    [
+        ("wmt14.sh", {"FAMILY": "transformers"}, ["FAMILY=transformers", "vaswani_transformer"]),
+        ("wmt14.sh", {"SIZE": "huge"}, ["SIZE=huge", "base nor big"]),
+        ("wmt14.sh", {"TARGET": "ru"}, ["TARGET=ru", "de nor fr"]),
+        ("wmt14.sh", {"GPUS": "two"}, ["GPUS is two", "whole number"]),
+        ("wmt14.sh", {"GPUS": 400}, ["400 GPUs", "fewer GPUs"]),
+        ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
+        ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
+        ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
+        ("multi30k.sh", {"OUTPUT": "a b"}, ["OUTPUT=a b", "without spaces"]),
+    ],
+)
+def test_bad_variables_are_one_line(recipe, variables, parts):
+    message = plan(recipe, ok=False, **variables)
+    assert message.startswith(f"{recipe}: ") and message.count("\n") == 1
+    for part in parts:
+        assert part in message
+
+
+def test_a_mirror_may_be_given_from_where_one_stands(tmp_path):
+    (tmp_path / "files").mkdir()
+    assert f"MIRROR={tmp_path}/files\n" in plan("wmt14.sh", MIRROR="files", cwd=tmp_path)
+
+
+def test_other_hosts_only_train():
+    text = plan("wmt14.sh", NODES=2, NODE_RANK=1, GPUS=8, MASTER_ADDR="first", MASTER_PORT=1234)
+    assert steps_of(text) == ["train", "to compare with"]
+    assert "--node-rank 1" in text and "--master-addr first --master-port 1234" in text and "train.1.log" in text
+
+
+def test_slurm(tmp_path):
+    """The sbatch file runs the recipe's steps, training once on each host."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "scontrol").write_text("#!/bin/sh\nprintf 'host7\\nhost8\\n'\n")
+    (tools / "srun").write_text('#!/bin/sh\nshift\nfor SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    slurm = {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NODELIST": "host[7-8]", "SLURM_JOB_ID": "5"}
+    env = {**slurm, "PATH": f"{tools}:{os.environ['PATH']}", "FAMILY": "weighted_transformer"}
+    command = ["bash", EXAMPLES / "slurm.sbatch", EXAMPLES / "wmt14.sh", "--dry-run"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    steps = [step for step in steps_of(done.stdout) if step != "to compare with"]
+    assert steps == ["prepare", "train", "train", "average", "translate", "score"]
+    assert re.findall(r"--node-rank (\d)", done.stdout) == ["0", "1"]
+    assert done.stdout.count("--master-addr host7 --master-port 20005") == 2 and "--max-tokens 3125" in done.stdout
