@@ -5,8 +5,8 @@
     a^K_ij = w^K_clip(j−i, k),   a^V_ij = w^V_clip(j−i, k),   clip(x, k) = max(−k, min(k, x))  (section 3.2)
 
 The published method gathers a_ij into [n, n, d_z]. Here a query meets the 2k+1 rows of a table and not n vectors:
-x_i W^Q w^Kᵀ are 2k+1 scores, added to e_ij by distance; and Σ_j α_ij a^V_ij is (α_i summed by distance) w^V. Both need
-n·(2k+1) numbers a head. `Distances` does the adding and the summing, `RelativeAttention` is eq. 3–4 and its derivative.
+x_i W^Q w^Kᵀ are 2k+1 scores, of which each e_ij gets its distance's (`scores`); and Σ_j α_ij a^V_ij is (α_i summed by
+distance) w^V (`mixtures`). Both need n·(2k+1) numbers a head. `RelativeAttention` is eq. 3–4 and its derivative.
 """
 
 import functools
@@ -51,28 +51,51 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], need_weights: bool):
         """Eq. 3–4 for all heads at once; the T queries are the last T of the S positions. As MultiheadAttention.attend."""
-        if q.size(2) == 1 and not need_weights:
-            # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
-            return super().attend(q, self.beside(k, self.relative_keys), self.beside(v, self.relative_values), mask, False)
+        if q.size(2) == 1:
+            return self.attend_last(q, k, v, mask)
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
-        tables = [self.rows(table, reach, q.dtype) for table in (self.relative_keys, self.relative_values)]
-        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
+        keys, values = (self.rows(table, q.dtype, -reach, reach) for table in (self.relative_keys, self.relative_values))
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, *tables, reach, dropout, need_weights)
+            return RelativeAttention.apply(q, k, v, mask, keys, values, reach, self.dropout_now(), need_weights)
 
-    def rows(self, table: Optional[Tensor], reach: int, dtype: torch.dtype) -> Optional[Tensor]:
-        """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""
+    def attend_last(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor]):
+        """As `attend` for the last position alone, the next token while decoding: one row of scores, in the cache's order.
+
+        Its distances are −(S−1) … 0: the last ones have rows of their own, one after the other, the `far` first ones row 0.
+        """
+        reach = min(self.distance, k.size(2) - 1)
+        far = k.size(2) - 1 - reach
+        keys, values = (self.rows(table, q.dtype, -reach, 0) for table in (self.relative_keys, self.relative_values))
+        q = q * self.key_dim**-0.5
+        scores = q @ k.mT  # [B, h, 1, S]
+        if keys is not None:
+            by_row = meet(q, keys.mT)
+            scores[..., far:].add_(by_row)
+            scores[..., :far].add_(by_row[..., :1])
+        if mask is not None:
+            scores += additive(mask, scores.dtype)
+        weights = torch.softmax(scores, dim=-1).to(q.dtype)
+        dropped = F.dropout(weights, self.dropout_now())
+        z = dropped @ v
+        if values is not None:
+            sums = torch.cat([dropped[..., : far + 1].sum(dim=-1, keepdim=True), dropped[..., far + 1 :]], dim=-1)
+            z = z + meet(sums, values)
+        return z, weights
+
+    def dropout_now(self) -> float:
+        return self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
+
+    def rows(self, table: Optional[Tensor], dtype: torch.dtype, first: int, last: int) -> Optional[Tensor]:
+        """The rows of distances first … last, for each head: [h, last − first + 1, d_z]."""
         if table is None:
             return None
-        return table[..., self.distance - reach : self.distance + reach + 1, :].to(dtype).expand(self.num_heads, -1, -1)
+        return table[..., self.distance + first : self.distance + last + 1, :].to(dtype).expand(self.num_heads, -1, -1)
 
-    def beside(self, x: Tensor, table: Optional[Tensor]) -> Tensor:
-        """x [B, h, S, d_z] + a_ij [h, S, d_z] for the last position i."""
-        if table is None:
-            return x
-        row = torch.arange(1 - x.size(2), 1, device=x.device).clamp_(min=-self.distance).add_(self.distance)
-        return x + table[..., row, :].to(x.dtype)
+
+def meet(x: Tensor, table: Tensor) -> Tensor:
+    """x @ table for x [B, h, 1, m], table [h, m, n], without a copy of the table for each sentence"""
+    return torch.bmm(x.squeeze(2).transpose(0, 1), table).transpose(0, 1).unsqueeze(2)
 
 
 def initialise(table: Tensor) -> None:
@@ -87,96 +110,102 @@ def initialise(table: Tensor) -> None:
 class RelativeAttention(torch.autograd.Function):
     """Eq. 3–4 from projected queries, keys and values, and its derivative.
 
-    With ∂ for the loss's derivative: ∂α_ij = ∂z_i·(v_j + a^V_ij) and ∂e_ij = α_ij (∂α_ij − ∂z_i·z_i). ∂e summed by
-    distance gives ∂w^K and the relative part of ∂q, α summed by distance gives ∂w^V. Kept for it: α, input and output.
+    With ∂ for the loss's derivative: ∂α_ij = ∂z_i (v_j + a^V_ij)ᵀ and ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that
+    ∂α is made as e is (`scores`) and ∂q from ∂e as z from α (`mixtures`). ∂w^K is ∂e summed by distance times the
+    queries, ∂w^V is α summed by distance times ∂z.
 
-    Keys and values get `reach` rows of zeros where their product fills the spare cells of Distances too: torch multiplies
-    a batch of matrices in one call only into contiguous memory (into a view with gaps: one call each, 50 to 56 ms
-    and not 39 to 48 for the whole at n = 32, 2048 tokens and 8 heads).
+    Heads come first in memory, [h, B, …]: products with keys and values are then one batch of h·B matrices, those with
+    the tables one of h, and neither needs a further copy.
     """
 
     @staticmethod
     def forward(ctx, q, k, v, mask, keys, values, reach: int, dropout: float, need_weights: bool):
         """See MultiheadAttention.attend; keys, values [h, 2·reach+1, d_z] or None. No derivative by the weights it returns."""
-        batch, _, length, key_dim = q.shape
-        positions = k.size(2)
-        distances, scale = Distances(length, positions, reach), key_dim**-0.5
-        z = q.new_empty(length, batch, q.size(1), v.size(3)).permute(1, 2, 0, 3)  # [B, h, T, d_v], as W^O wants it
-        mask = F.pad(q.new_zeros(1, 1, 1, positions) if mask is None else additive(mask, q.dtype), (0, reach), value=float("-inf"))
-        kept, all_weights = [], []
-        for heads in groups(q, positions):
-            count = len(range(q.size(1))[heads])
-            queries = flatten(q, heads)
-            scores = distances.buffer(batch * count, q)
-            distances.rows(scores).unflatten(0, (batch, count)).copy_(mask)
-            distances.rows(scores).baddbmm_(queries, flatten(k, heads, spare=reach).mT, alpha=scale)
-            if keys is not None:
-                distances.add(scores, torch.bmm(queries, (table(keys, heads, batch) * scale).mT))
-            weights = distances.buffer(batch * count, q)
-            torch.softmax(distances.rows(scores), dim=-1, out=distances.rows(weights))
+        index = index_of_rows(q.size(2), k.size(2), reach, q.device)
+        q, k, v = by_heads(q), by_heads(k), by_heads(v)
+        z, kept, scale = q.new_empty(*q.shape[:3], v.size(3)), [], q.size(3) ** -0.5
+        if mask is not None:
+            mask = additive(mask, q.dtype).expand(q.size(1), len(q), -1, -1).transpose(0, 1)
+        for heads in groups(q, k.size(2)):
+            weights = scores(q[heads], k[heads], part(keys, heads), index, scale)
+            if mask is not None:
+                weights.add_(mask[heads])
+            torch.softmax(weights, dim=-1, out=weights)
             dropped = F.dropout(weights, dropout) if dropout else weights
-            part = torch.bmm(distances.cells(dropped), flatten(v, heads))
-            if values is not None:
-                part.baddbmm_(distances.sum(dropped), table(values, heads, batch))
-            z[:, heads] = part.unflatten(0, (batch, count))
-            kept += [weights, dropped]
-            if need_weights:
-                all_weights.append(distances.cells(weights).unflatten(0, (batch, count)))
-        ctx.save_for_backward(q, k, v, keys, values, z, *kept)
-        ctx.distances = distances
-        all_weights = torch.cat(all_weights, dim=1) if need_weights else None
+            sums = mixtures(dropped, v[heads], part(values, heads), index, out=z[heads])
+            kept += [weights, dropped, sums]
+        ctx.save_for_backward(q, k, v, keys, values, *kept)
+        ctx.index = index  # not saved with them: what a validation under inference_mode made cannot be
+        all_weights = torch.cat(kept[::3]).transpose(0, 1) if need_weights else None
         if need_weights:
             ctx.mark_non_differentiable(all_weights)
-        return z, all_weights
+        return z.transpose(0, 1), all_weights
 
     @staticmethod
     def backward(ctx, grad, _):
-        q, k, v, keys, values, z, *kept = ctx.saved_tensors
-        batch, scale, distances = q.size(0), q.size(3) ** -0.5, ctx.distances
-        # In the projections' memory order, [T, B, h, d]: what split them joins their derivatives without a transposition.
-        grads = [torch.empty_like(x.permute(2, 0, 1, 3), memory_format=torch.contiguous_format).permute(1, 2, 0, 3) for x in (q, k, v)]
-        grad_keys, grad_values = (None if x is None else torch.empty_like(x) for x in (keys, values))
-        inner = (grad * z).sum(dim=-1, keepdim=True)  # [B, h, T, 1]: Σ_j α_ij ∂α_ij
-        for heads, weights, dropped in zip(groups(q, k.size(2)), kept[::2], kept[1::2], strict=True):
-            count = len(range(q.size(1))[heads])
-            queries, by_z = flatten(q, heads), flatten(grad, heads)
-            by_scores = distances.buffer(len(by_z), q)
-            torch.bmm(by_z, flatten(v, heads, distances.reach).mT, out=distances.rows(by_scores))
+        q, k, v, keys, values, *kept = ctx.saved_tensors
+        index, by_z, scale = ctx.index, by_heads(grad), q.size(3) ** -0.5
+        by_q, by_k, by_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        by_keys, by_values = (None if x is None else x.new_empty(x.shape) for x in (keys, values))
+        for heads, weights, dropped, sums in zip(groups(q, k.size(2)), kept[::3], kept[1::3], kept[2::3], strict=True):
+            multiply(dropped.mT, by_z[heads], out=by_v[heads])
             if values is not None:
-                distances.add(by_scores, torch.bmm(by_z, table(values, heads, batch).mT))
-                by_values = torch.bmm(distances.sum(dropped).mT, by_z)
-                grad_values[heads] = by_values.unflatten(0, (batch, count)).sum(dim=0)
-            by_scores.mul_(dropped)  # the spare cells become 0 here
-            distances.rows(by_scores).addcmul_(distances.rows(weights), flatten(inner, heads), value=-1)
-            by_q = torch.bmm(distances.cells(by_scores), flatten(k, heads)).mul_(scale)
+                torch.bmm(sums.mT, by_z[heads].flatten(1, 2), out=by_values[heads])
+            # scale · ∂e, so that its products need no scale
+            by_scores = scores(by_z[heads], v[heads], part(values, heads), index, scale).mul_(dropped)
+            by_scores.addcmul_(weights, by_scores.sum(dim=-1, keepdim=True), value=-1)
+            sums = mixtures(by_scores, k[heads], part(keys, heads), index, out=by_q[heads])
+            multiply(by_scores.mT, q[heads], out=by_k[heads])
             if keys is not None:
-                summed = distances.sum(by_scores).mul_(scale)
-                by_q.baddbmm_(summed, table(keys, heads, batch))
-                by_keys = torch.bmm(summed.mT, queries)
-                grad_keys[heads] = by_keys.unflatten(0, (batch, count)).sum(dim=0)
-            by_k = torch.bmm(distances.cells(by_scores).mT, queries).mul_(scale)
-            by_v = torch.bmm(distances.cells(dropped).mT, by_z)
-            for whole, part in zip(grads, (by_q, by_k, by_v)):
-                whole[:, heads] = part.unflatten(0, (batch, count))
-        return *grads, None, grad_keys, grad_values, None, None, None
+                torch.bmm(sums.mT, q[heads].flatten(1, 2), out=by_keys[heads])
+        return *(x.transpose(0, 1) for x in (by_q, by_k, by_v)), None, by_keys, by_values, None, None, None
+
+
+def scores(x: Tensor, y: Tensor, table: Optional[Tensor], index: Tensor, scale: float) -> Tensor:
+    """scale · x_i (y_j + a_ij)ᵀ: x [h, B, T, d], y [h, B, S, d], table [h, 2k+1, d] → [h, B, T, S]"""
+    heads, batch, length, _ = x.shape
+    if table is None:
+        return multiply(x, y.mT).mul_(scale)
+    by_row = torch.bmm(x.flatten(1, 2), (table * scale).mT)  # [h, B·T, 2k+1]
+    by_key = by_row.view(heads * batch, -1).index_select(1, index).view(heads * batch, length, -1)
+    return by_key.baddbmm_(x.flatten(0, 1), y.flatten(0, 1).mT, alpha=scale).unflatten(0, (heads, batch))
+
+
+def mixtures(weights: Tensor, y: Tensor, table: Optional[Tensor], index: Tensor, out: Tensor) -> Optional[Tensor]:
+    """Writes Σ_j weights_ij (y_j + a_ij) to `out` [h, B, T, d]; returns the weights [h, B, T, S] summed by distance, [h, B·T, 2k+1]."""
+    multiply(weights, y, out=out)
+    if table is None:
+        return None
+    heads, batch, length, _ = weights.shape
+    # Sums of many weights need more digits than the weights.
+    wide = torch.promote_types(weights.dtype, torch.float32)
+    sums = weights.new_zeros(heads * batch, length * table.size(1), dtype=wide)
+    sums = sums.index_add_(1, index, weights.view(heads * batch, -1).to(wide)).to(weights.dtype).view(heads, batch * length, -1)
+    out.flatten(1, 2).baddbmm_(sums, table)
+    return sums
+
+
+def multiply(x: Tensor, y: Tensor, out: Optional[Tensor] = None) -> Tensor:
+    """x @ y for [h, B, …], into `out` without a copy"""
+    out = None if out is None else out.flatten(0, 1)
+    return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out=out).unflatten(0, x.shape[:2])
+
+
+def by_heads(x: Tensor) -> Tensor:
+    """[B, h, S, d] → [h, B, S, d], in that order in memory too"""
+    return x.transpose(0, 1).contiguous()
+
+
+def part(table: Optional[Tensor], heads: slice) -> Optional[Tensor]:
+    """The rows of some heads: [h, 2k+1, d] → [.., 2k+1, d]"""
+    return None if table is None else table[heads]
 
 
 def groups(q: Tensor, positions: int) -> list[slice]:
-    """Slices of the heads of q [B, h, T, d]."""
-    batch, heads, length, _ = q.shape
+    """Slices of the heads of q [h, B, T, d]."""
+    heads, batch, length, _ = q.shape
     size = max(1, min(heads, GROUP // (batch * length * positions)))
     return [slice(start, min(start + size, heads)) for start in range(0, heads, size)]
-
-
-def flatten(x: Tensor, heads: slice, spare: int = 0) -> Tensor:
-    """[B, h, S, d] → [B·heads, S + spare, d] with zeros at the end; no copy for a single head without spare rows."""
-    x = x[:, heads]
-    return (F.pad(x, (0, 0, 0, spare)) if spare else x).flatten(0, 1)
-
-
-def table(rows: Tensor, heads: slice, batch: int) -> Tensor:
-    """[h, 2k+1, d] → [B·heads, 2k+1, d]"""
-    return rows[heads].expand(batch, -1, -1, -1).flatten(0, 1)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -186,64 +215,10 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)
 
 
-class Distances:
-    """Adds to, or sums, cells (t, s) by their clipped distance s − (t + S − T), with no copy of [T, S] in between.
-
-    Rows of S cells are stored with `reach` spare cells after each, and as many before the first. Then the cells of
-    distance −reach … reach of a row, spare ones among them, are 2·reach+1 neighbours in memory, and those of the next row
-    begin one row and one cell further: a strided view of [N, T, 2·reach+1].
-    """
-
-    def __init__(self, length: int, positions: int, reach: int):
-        self.length, self.positions, self.reach = length, positions, reach
-        self.row = positions + reach
-
-    def buffer(self, count: int, like: Tensor) -> Tensor:
-        """Memory for `count` matrices [T, S] and their spare cells, the first of which hold 0."""
-        buffer = like.new_empty(self.reach + count * self.length * self.row)
-        buffer[: self.reach] = 0
-        return buffer
-
-    def rows(self, buffer: Tensor) -> Tensor:
-        """[N, T, S + reach]: each row with the spare cells after it."""
-        return buffer[self.reach :].view(-1, self.length, self.row)
-
-    def cells(self, buffer: Tensor) -> Tensor:
-        """[N, T, S]"""
-        return self.rows(buffer)[..., : self.positions]
-
-    def near(self, buffer: Tensor) -> Tensor:
-        """[N, T, 2·reach+1]: the cells of distance −reach … reach."""
-        count = self.rows(buffer).size(0)
-        shape, strides = (count, self.length, 2 * self.reach + 1), (self.length * self.row, self.row + 1, 1)
-        return buffer.as_strided(shape, strides, self.positions - self.length)
-
-    def add(self, buffer: Tensor, by_distance: Tensor) -> None:
-        """Adds by_distance [N, T, 2·reach+1] to the cells of that distance; spare cells are left with anything finite."""
-        self.near(buffer).add_(by_distance)
-        if (far := self.far(buffer)) is not None:
-            cells = self.cells(buffer)
-            cells.addcmul_(by_distance[..., :1], far[:, 0]).addcmul_(by_distance[..., -1:], far[:, 1])
-
-    def sum(self, buffer: Tensor) -> Tensor:
-        """[N, T, 2·reach+1]: the sums of the cells of each distance; spare cells must hold 0."""
-        sums = self.near(buffer).clone(memory_format=torch.contiguous_format)
-        if (far := self.far(buffer)) is not None:
-            ends = torch.bmm(self.cells(buffer).transpose(0, 1), far.mT).transpose(0, 1)
-            sums[..., 0] += ends[..., 0]
-            sums[..., -1] += ends[..., 1]
-        return sums
-
-    def far(self, like: Tensor) -> Optional[Tensor]:
-        """[T, 2, S]: 1 where a cell is more than `reach` before, and behind; None if there is none."""
-        if self.reach >= self.positions - 1:
-            return None
-        return far_cells(self.length, self.positions, self.reach, like.dtype, like.device)
-
-
 @functools.lru_cache(maxsize=4)
-def far_cells(length: int, positions: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """See Distances.far; all layers of a model ask for the same."""
-    ones = torch.ones(length, positions, dtype=dtype, device=device)
-    last = positions - length
-    return torch.stack([ones.tril(last - reach - 1), ones.triu(last + reach + 1)], dim=1)
+def index_of_rows(length: int, positions: int, reach: int, device: torch.device) -> Tensor:
+    """[T·S]: where the row of distance s − (t + S − T) stands in [T, 2·reach+1]; all layers of a model ask for the same."""
+    key = torch.arange(positions, device=device)
+    query = key[positions - length :, None]
+    rows = (key - query).clamp_(-reach, reach).add_(reach)
+    return rows.add_((query - query[0]) * (2 * reach + 1)).flatten()

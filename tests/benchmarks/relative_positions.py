@@ -94,7 +94,7 @@ def attention(args, device) -> None:
         sentences = max(1, args.tokens // length)
         modules = {"absolute": MultiheadAttention(args.heads * 64, args.heads, self_attention=True)}
         sizes = {"distance": args.k, "shared": args.shared, "self_attention": True}
-        modules |= {name: way(args.heads * 64, args.heads, **sizes) for name, way in WAYS.items()}
+        modules |= {name: WAYS[name](args.heads * 64, args.heads, **sizes) for name in args.ways}
         x = torch.randn(length, sentences, args.heads * 64, device=device, requires_grad=True)
         padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
         padding[::2, :3] = True
@@ -119,18 +119,17 @@ def models(args, device) -> tuple[dict, dict, Dictionary]:
     dictionary = Dictionary()
     for word in range(8000 - len(dictionary)):
         dictionary.add_symbol(str(word))
-    options = {"autocast": args.autocast}
-    variants = {"absolute": build(f"vaswani_transformer_{args.size}", dictionary, options, device)}
-    for name, way in WAYS.items():
-        variants[name] = build(f"relative_transformer_{args.size}", dictionary, options, device)
+    variants = {"absolute": build(f"vaswani_transformer_{args.size}", args.size, dictionary, device)}
+    for name in args.ways:
+        variants[name] = build(f"relative_transformer_{args.size}", args.size, dictionary, device)
         for module in variants[name].modules():
             if isinstance(module, RelativeMultiheadAttention):
-                module.__class__ = way
+                module.__class__ = WAYS[name]
     sentences = max(1, args.tokens // args.length)
     source, target = torch.randint(4, 8000, (2, sentences, args.length), device=device)
     source[::3, :3] = target[::3, -3:] = dictionary.pad()
     net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}
-    print(f"{args.size}, {sentences} sentences of {args.length}, vocabulary 8000, autocast {args.autocast}")
+    print(f"{args.size}, {sentences} sentences of {args.length}, vocabulary 8000")
     return variants, {**net_input, "prev_output_tokens": target}, dictionary
 
 
@@ -149,15 +148,15 @@ def generation(args, device) -> None:
         generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=args.length, max_len_a=0, max_len_b=args.length)
         return lambda: generator.generate([model], sample)
 
-    report(time_in_turn({name: action(variants[name]) for name in ("absolute", "ours")}, args.repeats))
+    report(time_in_turn({name: action(variants[name]) for name in variants}, args.repeats))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--step", action="store_true", help="whole training steps")
     parser.add_argument("--generation", action="store_true", help="beam search with 4 beams to a fixed length")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="to time beside `absolute`")
     parser.add_argument("--size", default="base", help="of the models")
-    parser.add_argument("--autocast", default="off", choices=["off", "bf16"], help="of the models")
     parser.add_argument("--length", type=int, default=32, help="of the models' sentences")
     parser.add_argument("--tokens", type=int, default=2048, help="on each side of a batch")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)

@@ -146,6 +146,17 @@ def test_a_row_that_sees_only_padding_is_finite():
     assert torch.isfinite(output).all() and torch.isfinite(x.grad).all()
 
 
+def test_trains_after_a_call_under_inference_mode():
+    """What a call keeps for later ones (where the tables' rows go) may be made without autograd."""
+    relative_positions.index_of_rows.cache_clear()
+    module, x = build_attention(2), torch.randn(6, 3, MODEL, dtype=torch.double)
+    with torch.inference_mode():
+        expected, _ = module(x, x, x, need_weights=False)
+    output, _ = module(x, x, x, need_weights=False)
+    output.sum().backward()
+    assert torch.equal(output, expected) and torch.isfinite(module.relative_keys.grad).all()
+
+
 def test_negative_distance_is_refused():
     with pytest.raises(ValueError, match="cannot be negative .-1"):
         build_attention(-1)
