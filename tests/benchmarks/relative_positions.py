@@ -119,9 +119,9 @@ def models(args, device) -> tuple[dict, dict, Dictionary]:
     dictionary = Dictionary()
     for word in range(8000 - len(dictionary)):
         dictionary.add_symbol(str(word))
-    variants = {"absolute": build(f"vaswani_transformer_{args.size}", args.size, dictionary, device)}
+    variants = {"absolute": build(f"vaswani_transformer_{args.size}", args.size, dictionary, device, args.autocast)}
     for name in args.ways:
-        variants[name] = build(f"relative_transformer_{args.size}", args.size, dictionary, device)
+        variants[name] = build(f"relative_transformer_{args.size}", args.size, dictionary, device, args.autocast)
         for module in variants[name].modules():
             if isinstance(module, RelativeMultiheadAttention):
                 module.__class__ = WAYS[name]
