@@ -51,51 +51,28 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], need_weights: bool):
         """Eq. 3–4 for all heads at once; the T queries are the last T of the S positions. As MultiheadAttention.attend."""
-        if q.size(2) == 1:
-            return self.attend_last(q, k, v, mask)
+        if q.size(2) == 1 and not need_weights:
+            # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
+            return super().attend(q, self.beside(k, self.relative_keys), self.beside(v, self.relative_values), mask, False)
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
-        keys, values = (self.rows(table, q.dtype, -reach, reach) for table in (self.relative_keys, self.relative_values))
+        tables = [self.rows(table, reach, q.dtype) for table in (self.relative_keys, self.relative_values)]
+        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, keys, values, reach, self.dropout_now(), need_weights)
+            return RelativeAttention.apply(q, k, v, mask, *tables, reach, dropout, need_weights)
 
-    def attend_last(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor]):
-        """As `attend` for the last position alone, the next token while decoding: one row of scores, in the cache's order.
-
-        Its distances are −(S−1) … 0: the last ones have rows of their own, one after the other, the `far` first ones row 0.
-        """
-        reach = min(self.distance, k.size(2) - 1)
-        far = k.size(2) - 1 - reach
-        keys, values = (self.rows(table, q.dtype, -reach, 0) for table in (self.relative_keys, self.relative_values))
-        q = q * self.key_dim**-0.5
-        scores = q @ k.mT  # [B, h, 1, S]
-        if keys is not None:
-            by_row = meet(q, keys.mT)
-            scores[..., far:].add_(by_row)
-            scores[..., :far].add_(by_row[..., :1])
-        if mask is not None:
-            scores += additive(mask, scores.dtype)
-        weights = torch.softmax(scores, dim=-1).to(q.dtype)
-        dropped = F.dropout(weights, self.dropout_now())
-        z = dropped @ v
-        if values is not None:
-            sums = torch.cat([dropped[..., : far + 1].sum(dim=-1, keepdim=True), dropped[..., far + 1 :]], dim=-1)
-            z = z + meet(sums, values)
-        return z, weights
-
-    def dropout_now(self) -> float:
-        return self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
-
-    def rows(self, table: Optional[Tensor], dtype: torch.dtype, first: int, last: int) -> Optional[Tensor]:
-        """The rows of distances first … last, for each head: [h, last − first + 1, d_z]."""
+    def rows(self, table: Optional[Tensor], reach: int, dtype: torch.dtype) -> Optional[Tensor]:
+        """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""
         if table is None:
             return None
-        return table[..., self.distance + first : self.distance + last + 1, :].to(dtype).expand(self.num_heads, -1, -1)
+        return table[..., self.distance - reach : self.distance + reach + 1, :].to(dtype).expand(self.num_heads, -1, -1)
 
-
-def meet(x: Tensor, table: Tensor) -> Tensor:
-    """x @ table for x [B, h, 1, m], table [h, m, n], without a copy of the table for each sentence"""
-    return torch.bmm(x.squeeze(2).transpose(0, 1), table).transpose(0, 1).unsqueeze(2)
+    def beside(self, x: Tensor, table: Optional[Tensor]) -> Tensor:
+        """x [B, h, S, d_z] + a_ij [h, S, d_z] for the last position i."""
+        if table is None:
+            return x
+        row = torch.arange(1 - x.size(2), 1, device=x.device).clamp_(min=-self.distance).add_(self.distance)
+        return x + table[..., row, :].to(x.dtype)
 
 
 def initialise(table: Tensor) -> None:
