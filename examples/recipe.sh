@@ -10,6 +10,7 @@
 #                               MASTER_PORT=29500. slurm.sbatch sets all these
 #   MAX_TOKENS=4096             tokens a GPU can take at a time; the batch stays the paper's
 #   UPDATES= AVERAGE=           updates, and checkpoints to average (default: the paper's)
+#   BATCH=                      source and target tokens an update sees (default: the paper's)
 #   SEED=1                      of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, where they cannot be fetched
 #   OUTPUT=runs/...             checkpoints, logs and translations; the data go to data/
@@ -74,18 +75,18 @@ if [ "$SMOKE" != 0 ]; then
   preparation+=" --max-pairs 1000 --bpe-operations 500"  # the last word of an option counts
   generation+=" --beam 1 --max-len-b 10"                 # an untrained model does not end its sentences
 fi
-UPDATES=${UPDATES:-${updates:-${paper_updates[big]}}} AVERAGE=${AVERAGE:-${average:-${paper_average[big]}}}
+UPDATES=${UPDATES:-${updates:-${paper_updates[big]}}} AVERAGE=${AVERAGE:-${average:-${paper_average[big]}}} BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
-at_least 1 NODES MAX_TOKENS UPDATES AVERAGE
+at_least 1 NODES MAX_TOKENS UPDATES AVERAGE BATCH
 [ "$NODE_RANK" -lt "$NODES" ] || fail "NODE_RANK is $NODE_RANK and NODES $NODES; hosts are counted from 0"
 
 # The batch is the paper's on any number of GPUs: as few passes an update as MAX_TOKENS allows, all equally large.
 # fairseq counts the longer side of its batches, so these are at most so many source and so many target tokens.
 workers=$(((GPUS > 0 ? GPUS : 1) * NODES))
-update_freq=$(((batch + workers * MAX_TOKENS - 1) / (workers * MAX_TOKENS)))
-max_tokens=$(((batch + workers * update_freq / 2) / (workers * update_freq)))
+update_freq=$(((BATCH + workers * MAX_TOKENS - 1) / (workers * MAX_TOKENS)))
+max_tokens=$(((BATCH + workers * update_freq / 2) / (workers * update_freq)))
 [ "$max_tokens" -ge 300 ] ||  # fairseq leaves out sentences longer than that
-  fail "$workers GPUs with MAX_TOKENS=$MAX_TOKENS take $max_tokens tokens each for a batch of $batch, less than a long sentence has; take fewer GPUs or more MAX_TOKENS"
+  fail "$workers GPUs with MAX_TOKENS=$MAX_TOKENS take $max_tokens tokens each for a batch of $BATCH, less than a long sentence has; take fewer GPUs, more MAX_TOKENS or a larger BATCH"
 
 steps="prepare train average translate score" log=train.log
 [ "$NODE_RANK" = 0 ] || steps=train log=train.$NODE_RANK.log  # the first host does the rest, in the same folders

@@ -98,7 +98,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
         """
-        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
+        dropout = self.dropout_now()
         if not need_weights:
             return F.scaled_dot_product_attention(q, k, v, mask, dropout), None
         scores = q @ k.transpose(-1, -2) * self.key_dim**-0.5  # [B, h, T, S]
@@ -106,6 +106,10 @@ class MultiheadAttention(modules.MultiheadAttention):
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
         weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
         return F.dropout(weights, dropout) @ v, weights
+
+    def dropout_now(self) -> float:
+        """The dropout of the weights: 0 outside training, unless fairseq's --retain-dropout keeps it."""
+        return self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
 
     # projections
 
@@ -212,3 +216,10 @@ def visible_keys(padding: Optional[Tensor], attn_mask: Optional[Tensor], dtype: 
         return attn_mask.to(dtype)
     # Finite, so that a row that sees nothing but padding (a padded query on the left) gives no NaN.
     return attn_mask.to(dtype).masked_fill(padding[:, None, None, :].bool(), torch.finfo(dtype).min / 2)
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask of `attend` as a term of the scores; finite, so that a row that sees nothing gives no NaN."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)

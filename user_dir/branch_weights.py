@@ -43,10 +43,15 @@ def require_adopted(branch_weights: BranchWeights) -> None:
         )
 
 
+def branched_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules of `model` that have κ and α, by name."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "kappa")}
+
+
 def log_branch_weights(model: nn.Module) -> None:
     """Shows min, max and entropy (nats; ln M if uniform) of κ and α of each block in fairseq's log and TensorBoard."""
-    blocks = {name: module.branch_weights() for name, module in model.named_modules() if hasattr(module, "kappa")}
-    weights = torch.stack([w.detach().float() for pair in blocks.values() for w in pair])  # [2·blocks, M]
+    blocks = branched_blocks(model)
+    weights = torch.stack([w.detach().float() for block in blocks.values() for w in block.branch_weights()])  # [2·blocks, M]
     shown = torch.stack([weights.amin(1), weights.amax(1), torch.special.entr(weights).sum(1)], dim=1).tolist()
     names = [f"{name}.{which}" for name in blocks for which in ("kappa", "alpha")]
     for name, values in zip(names, shown, strict=True):

@@ -121,8 +121,8 @@ class BranchedAttention(MultiheadAttention):
         x = heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)  # [M, N, h/M · d_v]
         cache = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         tokens = x.size(1) + cache.get("tokens", 0)
-        first, w2, b2 = cache.get("matrices") or self.matrices(self.folding_pays(tokens))
-        if len(first) == 2 and self.folding_pays(tokens):  # as many tokens in small steps
+        first, w2, b2 = cache.get("matrices") or self.matrices()
+        if len(first) == 2 and self.folding_pays(tokens):  # while decoding: once there were so many, in small steps
             first = [first[0] @ first[1]]
         if incremental_state is not None:
             self._set_input_buffer(incremental_state, {**cache, "tokens": tokens, "matrices": (first, w2, b2)})
@@ -137,8 +137,8 @@ class BranchedAttention(MultiheadAttention):
             x = x.transpose(0, 1).flatten(1)  # [N, d_ff]
         return F.linear(x, w2, b2).unflatten(0, heads.shape[:2])
 
-    def matrices(self, folded: bool) -> tuple[list[Tensor], Tensor, Tensor]:
-        """κ_i W^O_i [M, h/M · d_v, d] and W1_i [M, d, f], or their product; α_i W2_i [d, d_ff]; Σ_i α_i b2_i [d].
+    def matrices(self) -> tuple[list[Tensor], Tensor, Tensor]:
+        """κ_i W^O_i [M, h/M · d_v, d] and W1_i [M, d, f]; α_i W2_i [d, d_ff]; Σ_i α_i b2_i [d].
 
         Of a shared FFN the third is W2: what it multiplies is Σ_i α_i max(0, …).
         """
@@ -148,7 +148,7 @@ class BranchedAttention(MultiheadAttention):
         w2 = self.fc2.weight
         if not self.shared_ffn:
             w2 = (w2.unflatten(1, (self.branches, -1)) * alpha[:, None]).flatten(1)
-        return [w_o @ w1] if folded else [w_o, w1], w2, (self.fc2.bias * alpha[:, None]).sum(dim=0)
+        return [w_o, w1], w2, (self.fc2.bias * alpha[:, None]).sum(dim=0)
 
     def folding_pays(self, tokens: int) -> bool:
         """Whether W^O_i W1_i costs fewer multiplications than it saves for that many tokens."""

@@ -8,10 +8,9 @@ A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands
 
 from typing import Optional
 
-import torch
 from fairseq.modules import transformer_layer
 
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, additive
 from .autocast import autocast
 from .branched_attention import BranchedAttention, BranchedRelativeAttention
 from .config import VariantConfig
@@ -122,8 +121,8 @@ class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
     @autocast
     def forward(self, x, encoder_padding_mask, attn_mask=None):
         """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T], True at padding; attn_mask [T, T], True where nothing is to be seen."""
-        if attn_mask is not None:  # finite: a padded query may see nothing at all
-            attn_mask = torch.zeros_like(attn_mask, dtype=x.dtype).masked_fill(attn_mask.bool(), torch.finfo(x.dtype).min / 2)
+        if attn_mask is not None:
+            attn_mask = additive(~attn_mask.bool(), x.dtype)
         options = {"key_padding_mask": encoder_padding_mask, "attn_mask": attn_mask, "need_weights": False}
         return self.sublayer(x, self.self_attn_layer_norm, self.self_attn, **options)[0]
 

@@ -6,8 +6,8 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from .autocast import autocast
+from .branch_weights import BranchWeights, branched_blocks, log_branch_weights, require_adopted
 from .config import VariantConfig, refuse_unsupported
-from .branch_weights import BranchWeights, log_branch_weights, require_adopted
 from .layers import BranchedDecoderLayer, BranchedEncoderLayer, TransformerDecoderLayer, TransformerEncoderLayer
 
 
@@ -36,9 +36,8 @@ class TransformerModel(TransformerModelBase):
         model = super().build_model(cfg, task)
         if cfg.branched_attention != "none":
             model.branch_weights = BranchWeights((cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5, cfg.branch_weights == "simplex")
-            for name, parameter in model.named_parameters():
-                if name.endswith((".kappa", ".alpha")):
-                    parameter.param_group = model.branch_weights  # the optimizer looks for it
+            for block in branched_blocks(model).values():
+                block.kappa.param_group = block.alpha.param_group = model.branch_weights  # the optimizer looks for it
         return model
 
     @classmethod

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, additive
 
 GROUP = 2**20  # scores computed at a time
 
@@ -57,9 +57,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
         tables = [self.rows(table, reach, q.dtype) for table in (self.relative_keys, self.relative_values)]
-        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, *tables, reach, dropout, need_weights)
+            return RelativeAttention.apply(q, k, v, mask, *tables, reach, self.dropout_now(), need_weights)
 
     def rows(self, table: Optional[Tensor], reach: int, dtype: torch.dtype) -> Optional[Tensor]:
         """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""
@@ -183,13 +182,6 @@ def groups(q: Tensor, positions: int) -> list[slice]:
     heads, batch, length, _ = q.shape
     size = max(1, min(heads, GROUP // (batch * length * positions)))
     return [slice(start, min(start + size, heads)) for start in range(0, heads, size)]
-
-
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask of `attend` as a term of the scores; finite, so that a row that sees nothing gives no NaN."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)
 
 
 @functools.lru_cache(maxsize=4)

@@ -17,9 +17,8 @@ import argparse
 import statistics
 
 import torch
-from speed import build, time_in_turn, training_step
 from fairseq.data import Dictionary
-from fairseq.sequence_generator import SequenceGenerator
+from speed import beam_search, build, numbers, random_batch, time_in_turn, training_step, with_attention
 
 from user_dir.attention import MultiheadAttention
 from user_dir.relative_positions import RelativeMultiheadAttention
@@ -116,39 +115,27 @@ def attention(args, device) -> None:
 
 
 def models(args, device) -> tuple[dict, dict, Dictionary]:
-    dictionary = Dictionary()
-    for word in range(8000 - len(dictionary)):
-        dictionary.add_symbol(str(word))
-    variants = {"absolute": build(f"vaswani_transformer_{args.size}", args.size, dictionary, device, args.autocast)}
+    """The models by name, a batch and its dictionary."""
+    dictionary = numbers(8000)
+    common = (args.size, dictionary, device)
+    variants = {"absolute": build(f"vaswani_transformer_{args.size}", *common)}
     for name in args.ways:
-        variants[name] = build(f"relative_transformer_{args.size}", args.size, dictionary, device, args.autocast)
-        for module in variants[name].modules():
-            if isinstance(module, RelativeMultiheadAttention):
-                module.__class__ = WAYS[name]
+        model = build(f"relative_transformer_{args.size}", *common)
+        variants[name] = with_attention(model, RelativeMultiheadAttention, WAYS[name])
     sentences = max(1, args.tokens // args.length)
-    source, target = torch.randint(4, 8000, (2, sentences, args.length), device=device)
-    source[::3, :3] = target[::3, -3:] = dictionary.pad()
-    net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}
-    print(f"{args.size}, {sentences} sentences of {args.length}, vocabulary 8000")
-    return variants, {**net_input, "prev_output_tokens": target}, dictionary
+    print(f"{args.size}, {sentences} sentences of {args.length}, vocabulary {len(dictionary)}")
+    return variants, random_batch(dictionary, sentences, args.length, device), dictionary
 
 
 def step(args, device) -> None:
-    variants, batch, _ = models(args, device)
-    actions = {name: lambda model=model: training_step(model, batch, 8000) for name, model in variants.items()}
+    variants, batch, dictionary = models(args, device)
+    actions = {name: lambda model=model: training_step(model, batch, len(dictionary)) for name, model in variants.items()}
     report(time_in_turn(actions, args.repeats), {name: peak_memory(action) for name, action in actions.items()})
 
 
 def generation(args, device) -> None:
     variants, batch, dictionary = models(args, device)
-    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-
-    def action(model):
-        model.eval().make_generation_fast_(need_attn=False)
-        generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=args.length, max_len_a=0, max_len_b=args.length)
-        return lambda: generator.generate([model], sample)
-
-    report(time_in_turn({name: action(variants[name]) for name in variants}, args.repeats))
+    report(time_in_turn({name: beam_search(model, dictionary, batch) for name, model in variants.items()}, args.repeats))
 
 
 def main() -> None:

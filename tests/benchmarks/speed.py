@@ -37,14 +37,6 @@ class Loop(BranchedAttention):
         return total
 
 
-def build_loop(*args, **options):
-    model = build(*args, **options)
-    for module in model.modules():
-        if isinstance(module, BranchedAttention):
-            module.__class__ = Loop
-    return model
-
-
 def build(arch: str, size: str, dictionary: Dictionary, device: str, autocast="off"):
     """The model of --arch `arch` with the sizes of `size`, from the same seed each time."""
     task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
@@ -53,6 +45,38 @@ def build(arch: str, size: str, dictionary: Dictionary, device: str, autocast="o
     models.ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(1)
     return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device)
+
+
+def with_attention(model, old: type, new: type):
+    """`model` with its attention of class `old` computed by `new`, from the same parameters."""
+    for module in model.modules():
+        if isinstance(module, old):
+            module.__class__ = new
+    return model
+
+
+def numbers(size: int) -> Dictionary:
+    """A dictionary of `size` symbols."""
+    dictionary = Dictionary()
+    for word in range(size - len(dictionary)):
+        dictionary.add_symbol(str(word))
+    return dictionary
+
+
+def random_batch(dictionary: Dictionary, sentences: int, length: int, device: str) -> dict:
+    """What a model is called with: random sentences, every third with padding."""
+    source, target = torch.randint(4, len(dictionary), (2, sentences, length), device=device)
+    source[::3, :3] = target[::3, -3:] = dictionary.pad()
+    return {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1), "prev_output_tokens": target}
+
+
+def beam_search(model, dictionary: Dictionary, batch: dict):
+    """An action that translates `batch`: at least and at most as long as the source, the same steps for every model."""
+    model.eval().make_generation_fast_(need_attn=False)  # as fairseq-generate does
+    length = batch["src_tokens"].size(1)
+    generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=length, max_len_a=0, max_len_b=length)
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+    return lambda: generator.generate([model], sample)
 
 
 def training_step(model, batch, vocabulary: int) -> None:
@@ -97,32 +121,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dictionary = Dictionary()
-    for word in range(args.vocabulary - len(dictionary)):
-        dictionary.add_symbol(str(word))
+    dictionary = numbers(args.vocabulary)
     common = (args.size, dictionary, device)
     variants = {STOCK: build(STOCK, *common)}
     for family in args.arch:
         variants[family] = build(f"{family}_{args.size}", *common, args.autocast)
     if "weighted_transformer" in args.arch:
-        variants["weighted_transformer, a loop"] = build_loop(f"weighted_transformer_{args.size}", *common, args.autocast)
-    source, target = torch.randint(4, args.vocabulary, (2, args.sentences, args.length), device=device)
-    source[::3, :3] = target[::3, -3:] = dictionary.pad()
-    net_input = {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1)}
-    batch = {**net_input, "prev_output_tokens": target}
+        model = build(f"weighted_transformer_{args.size}", *common, args.autocast)
+        variants["weighted_transformer, a loop"] = with_attention(model, BranchedAttention, Loop)
+    batch = random_batch(dictionary, args.sentences, args.length, device)
 
     threads = torch.get_num_threads()
     print(f"torch {torch.__version__}, {device}, {threads} threads, {args.size}, {args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
     steps = {name: lambda model=model: training_step(model, batch, args.vocabulary) for name, model in variants.items()}
     report("training step", time_in_turn(steps, args.repeats))
 
-    def generation(model):
-        model.eval()
-        # At least and at most as long as the source: every model takes the same number of steps.
-        generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=args.length, max_len_a=0, max_len_b=args.length)
-        return lambda: generator.generate([model], {"net_input": net_input})
-
-    report("generation", time_in_turn({name: generation(model) for name, model in variants.items()}, max(2, args.repeats // 2)))
+    searches = {name: beam_search(model, dictionary, batch) for name, model in variants.items()}
+    report("generation", time_in_turn(searches, max(2, args.repeats // 2)))
 
 
 if __name__ == "__main__":

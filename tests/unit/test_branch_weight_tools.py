@@ -9,6 +9,7 @@ from fairseq.data import indexed_dataset
 
 pytest.importorskip("matplotlib")
 
+from user_dir.branch_weights import branched_blocks  # noqa: E402
 from user_dir.tools import ablate_branch_weights as ablation  # noqa: E402
 from user_dir.tools import plot_branch_weights as plot  # noqa: E402
 
@@ -19,7 +20,7 @@ def trained(saved):
 
     def trained(arch, **options):
         model, path, data = saved(arch, **options)
-        for block in ablation.branched(model):
+        for block in branched_blocks(model).values():
             ablation.replace(block, ablation.random(7))
         state = torch.load(path)
         torch.save({**state, "model": model.state_dict()}, path)
@@ -142,7 +143,7 @@ def test_table(subset, capsys):
     assert names == ("learned", "uniform (1/M)", "random, seed 1", "random, seed 2")
     assert "11 sentences" in settings and "tok:13a" in settings
     for loss, draw in zip(losses, (None, ablation.uniform, ablation.random(1), ablation.random(2))):
-        for block in ablation.branched(model) if draw else []:
+        for block in branched_blocks(model).values() if draw else []:
             ablation.replace(block, draw)
         assert float(loss) == pytest.approx(loss_by_equation(model, sentences), abs=1e-3)
 

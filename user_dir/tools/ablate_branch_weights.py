@@ -19,22 +19,11 @@ from fairseq.logging import metrics
 from sacremoses import MosesDetokenizer
 from torch import Tensor, nn
 
+from ..branch_weights import branched_blocks
 from .checkpoints import load_model
 from .errors import ToolError, exit_in_one_line
 
 Draw = Callable[[int], Tensor]  # M → a point [M] of the simplex
-
-
-def branched(model) -> list[nn.Module]:
-    """The blocks of `model` with branch weights.
-
-    Raises:
-        ToolError: if there are none
-    """
-    blocks = [module for module in model.modules() if hasattr(module, "kappa") and hasattr(module, "alpha")]
-    if not blocks:
-        raise ToolError("the model has no branch weights (parameters named kappa and alpha): name a checkpoint of a weighted_transformer")
-    return blocks
 
 
 @torch.no_grad()
@@ -104,7 +93,9 @@ def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     with exit_in_one_line("ablate_branch_weights"):
         model, task, cfg = load_model(args.checkpoint, args.data)
-        blocks = branched(model)
+        blocks = branched_blocks(model).values()
+        if not blocks:
+            raise ToolError("the model has no branch weights (parameters named kappa and alpha): name a checkpoint of a weighted_transformer")
         path = args.reference or args.data.resolve().parent / "raw" / f"{args.subset}.{task.cfg.target_lang}"
         references = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         task.load_dataset(args.subset)

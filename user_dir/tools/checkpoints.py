@@ -48,7 +48,7 @@ def load_model(path: pathlib.Path, data: pathlib.Path):
     Raises:
         BadCheckpoints: if the checkpoint or the dictionaries are missing or do not go together
     """
-    load(path)  # says what is wrong with the file
+    load(path, mmap=True)  # says what is wrong with the file
     if not any(data.glob("dict.*.txt")):
         raise BadCheckpoints(f"{data} holds no dictionaries (dict.LANGUAGE.txt): name the folder that the model was trained on")
     logging.getLogger("fairseq").setLevel(logging.WARNING)
