@@ -129,8 +129,10 @@ options="\\
     $training --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \\
     $optimizer --branch-frozen-updates $frozen \\
     --lr $rate --warmup-updates $warmup --max-update $UPDATES --seed $SEED$further"
+# fairseq makes batches once, from the seed and the epoch in which it was started; a run that goes on in a later epoch
+# would meet others. --update-epoch-batch-itr makes them anew in each epoch, of its number.
 train="$launch \$data/data-bin --save-dir \$run --user-dir user_dir $options \\
-    $saving \\
+    $saving --update-epoch-batch-itr True \\
     --max-tokens $max_tokens --update-freq $update_freq $autocast \\
     --log-format simple --log-interval $((UPDATES < 1000 ? 10 : 100)) 2>&1 |
   tee -a \$run/$log | sed -nE 's/.* \| (train_inner|valid) \| //p'"
