@@ -46,6 +46,7 @@ train() {  # options of fairseq-train
   done_before "$output/average.pt" && return
   local sizes=()
   case $arch in *_tiny) sizes=(--encoder-layers 3 --decoder-layers 2 --encoder-ffn-embed-dim 512) ;; esac
+  # --update-epoch-batch-itr: a run that goes on in a later epoch meets the batches that it would have met (see recipe.sh).
   # glibc hands large blocks back to the system after each use and gets them again page by page: 6 to 20% of a step here.
   MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \
   fairseq-train "$data/data-bin" --user-dir user_dir --arch "$arch" "${sizes[@]}" \
@@ -55,7 +56,7 @@ train() {  # options of fairseq-train
     --lr 5e-3 --lr-scheduler polynomial_decay --warmup-updates 250 --total-num-update "$updates" \
     --max-update "$updates" --stop-time-hours "$(python -c "print(${MINUTES:-7} / 60)")" \
     --save-dir "$output" --no-epoch-checkpoints --save-interval-updates 25 --keep-interval-updates 4 \
-    --disable-validation --log-format simple --log-interval 50 \
+    --update-epoch-batch-itr True --disable-validation --log-format simple --log-interval 50 \
     --autocast "$(python -m user_dir.tools.precision)" "$@" 2>&1 |
     tee "$output/train.log" | sed -unE \
     's/.*train_inner.* loss=([^,]*), .*ppl=([^,]*), wps=([^,]*),.* num_updates=([^,]*), .* wall=([0-9]*).*/update \4 of '"$updates"': loss \1, perplexity \2, \3 words\/s, \5 s/p' ||

@@ -22,10 +22,7 @@ def data(toy_data):
 
 @pytest.fixture(scope="module", params=WEIGHTED)
 def run_of_30(request, command, data, tmp_path_factory):
-    """30 updates of two batches, κ and α frozen for the last 10: folder, log, and the same command to go on.
-
-    They are within the first epoch: later fairseq itself does not resume exactly with --update-freq.
-    """
+    """30 updates of two batches, κ and α frozen for the last 10: folder, log, and the same command to go on."""
     folder = tmp_path_factory.mktemp(request.param)
 
     def go_on(save_dir, *options):
