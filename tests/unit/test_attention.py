@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from user_dir.attention import MultiheadAttention
+from user_dir.attention import WIDENED, MultiheadAttention, causal_mask, fused_attention, visible_keys
 
 HEADS, MODEL = 2, 8
 
@@ -54,6 +54,25 @@ def test_values_and_gradients_equal_the_equation(kind, key_dim, value_dim):
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(gradients, expected_gradients)
     torch.testing.assert_close(weights.transpose(0, 1), expected_weights)
+
+
+@pytest.mark.parametrize("length", [7, WIDENED + 1])
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_bfloat16_stays_close(length, kind):
+    """Below and above the length up to which the derivative is in float32: heads and gradients, with either mask."""
+    torch.manual_seed(1)
+    q, k, v, direction = torch.randn(4, 2, HEADS, length, 4, dtype=torch.bfloat16)
+    padding = torch.zeros(2, length, dtype=torch.bool)
+    padding[0, -3:] = True
+    mask = visible_keys(padding, causal_mask(length, k) if kind == "decoder" else None, torch.bfloat16)
+    results = []
+    for dtype in (torch.float, torch.bfloat16):
+        inputs = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            output = fused_attention(*inputs, mask if mask.dtype == torch.bool else mask.to(dtype), 0.0)
+        assert output.dtype == dtype
+        results.append([x.float() for x in (output, *torch.autograd.grad((output * direction).sum(), inputs))])
+    torch.testing.assert_close(*results, atol=0.03, rtol=0.03)
 
 
 def test_dropout_acts_on_the_weights_in_training_only():
