@@ -3,7 +3,8 @@
     python tests/benchmarks/speed.py --size tiny --arch vaswani_transformer
 
 `weighted_transformer, a loop` is the Weighted Transformer computed branch by branch, as its equations are written.
-One training step is forward, label-smoothed loss and backward; generation is beam search with 4 beams to a fixed length.
+One training step is forward, label-smoothed loss and backward; an update is that and the optimizer's, fairseq's `adam` for
+its own model and `fused_adam` for ours; generation is beam search with 4 beams to a fixed length.
 Run it with nothing else running. Ratios are of medians; the spread says how quiet the machine was.
 """
 
@@ -17,10 +18,13 @@ import torch.nn.functional as F
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
+from fairseq.optim.adam import FairseqAdam
 from fairseq.sequence_generator import SequenceGenerator
+from omegaconf import OmegaConf
 
 from user_dir.architectures import FAMILIES, SIZES, set_defaults, size_options
 from user_dir.branched_attention import BranchedAttention
+from user_dir.optimizer import FusedAdam, FusedAdamConfig
 
 STOCK = "transformer"
 
@@ -79,12 +83,21 @@ def beam_search(model, dictionary: Dictionary, batch: dict):
     return lambda: generator.generate([model], sample)
 
 
-def training_step(model, batch, vocabulary: int) -> None:
+def build_optimizer(model, optimizer: type):
+    """fairseq's adam or our fused_adam of a model."""
+    options = {"lr": [1e-7], "tpu": False, "max_update": 100000, "use_bmuf": False, "ddp_backend": "pytorch_ddp"}
+    defaults = OmegaConf.to_container(OmegaConf.structured(FusedAdamConfig()))  # and so those of adam
+    return optimizer(OmegaConf.create(defaults | options), list(model.parameters()))
+
+
+def training_step(model, batch, vocabulary: int, optimizer=None) -> None:
     model.train()
     output = model(**batch)
     log_probabilities = model.get_normalized_probs(output, log_probs=True).view(-1, vocabulary)
     loss, _ = label_smoothed_nll_loss(log_probabilities, batch["prev_output_tokens"].flatten(), 0.1, ignore_index=1)
     loss.backward()
+    if optimizer is not None:
+        optimizer.step()
     model.zero_grad()
 
 
@@ -136,6 +149,9 @@ def main() -> None:
     steps = {name: lambda model=model: training_step(model, batch, args.vocabulary) for name, model in variants.items()}
     report("training step", time_in_turn(steps, args.repeats))
 
+    optimizers = {name: build_optimizer(model, FairseqAdam if name == STOCK else FusedAdam) for name, model in variants.items()}
+    updates = {name: lambda name=name: training_step(variants[name], batch, args.vocabulary, optimizers[name]) for name in variants}
+    report("update", time_in_turn(updates, args.repeats))
     searches = {name: beam_search(model, dictionary, batch) for name, model in variants.items()}
     report("generation", time_in_turn(searches, max(2, args.repeats // 2)))
 
