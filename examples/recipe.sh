@@ -175,7 +175,7 @@ follow_plan() {  # what to compare with
     fi
   fi
   step prepare "" "$prepare" "" "; where files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0"
-  if [ -z "$dry_run" ]; then
+  if [ -z "$dry_run" ] && [[ " $STEPS " == *" train "* ]]; then
     mkdir -p "$run"
     echo "$data $options" > "$run/options"
   fi

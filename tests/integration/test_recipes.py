@@ -30,6 +30,9 @@ def test_every_step_and_again(mirror, tmp_path):
     if data.exists():
         pytest.skip(f"{data} holds somebody's data")
     try:
+        prepared = recipe(mirror, tmp_path / "run", STEPS="prepare", SEED="2")
+        assert prepared.returncode == 0 and not (tmp_path / "run").exists()
+
         first = recipe(mirror, tmp_path / "run", STEPS="prepare train")
         assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
         assert "num_updates=30," in first.stdout and not (tmp_path / "run/average.pt").exists()
