@@ -3,7 +3,8 @@
     post-norm: x ← LayerNorm(x + Dropout(Sublayer(x)))     (Vaswani et al. 2017, section 5.4; the default)
     pre-norm:  x ← x + Dropout(Sublayer(LayerNorm(x)))     (--encoder-normalize-before, --decoder-normalize-before)
 
-A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands for attention and FFN.
+A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands for attention and FFN. With
+--branch-residual shared the two stay sublayers of their own, each with its branch weights.
 """
 
 from typing import Optional
@@ -12,17 +13,25 @@ from fairseq.modules import transformer_layer
 
 from .attention import MultiheadAttention, additive
 from .autocast import autocast
-from .branched_attention import BranchedAttention, BranchedRelativeAttention
+from .branched_attention import (
+    BranchedAttention,
+    BranchedRelativeAttention,
+    RelativeWeightedHeads,
+    ResidualBranchedAttention,
+    ResidualBranchedRelativeAttention,
+    WeightedHeads,
+    WeightedLinear,
+)
 from .config import VariantConfig
 from .relative_positions import RelativeMultiheadAttention
 
 
-# (with relative positions, branched): class
+# branches, if any, by --branch-residual: class, and that with relative positions
 ATTENTION = {
-    (False, False): MultiheadAttention,
-    (True, False): RelativeMultiheadAttention,
-    (False, True): BranchedAttention,
-    (True, True): BranchedRelativeAttention,
+    None: (MultiheadAttention, RelativeMultiheadAttention),
+    "none": (BranchedAttention, BranchedRelativeAttention),
+    "per_branch": (ResidualBranchedAttention, ResidualBranchedRelativeAttention),
+    "shared": (WeightedHeads, RelativeWeightedHeads),
 }
 
 
@@ -40,17 +49,21 @@ def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, ffn_dim: Opt
             "keys": cfg.relative_positions in ("keys_and_values", "keys"),
             "values": cfg.relative_positions in ("keys_and_values", "values"),
         }
-    if ffn_dim:
+    form = cfg.branch_residual if ffn_dim else None
+    if form is not None:
         options |= {
-            "ffn_dim": ffn_dim,
             "branches": cfg.branches,
-            "shared_ffn": cfg.branch_ffn == "shared",
             "softmax": cfg.branch_weights == "softmax",
             "random": cfg.branch_weights_init == "random",
+        }
+    if form in ("none", "per_branch"):
+        options |= {
+            "ffn_dim": ffn_dim,
+            "shared_ffn": cfg.branch_ffn == "shared",
             "activation": cfg.activation_fn,
             "activation_dropout": cfg.activation_dropout or cfg.relu_dropout,
         }
-    return ATTENTION[relative, bool(ffn_dim)](embed_dim, heads, **options, **kwargs)
+    return ATTENTION[form][relative](embed_dim, heads, **options, **kwargs)
 
 
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
@@ -110,6 +123,26 @@ class Branched:
         y, weights = attention(query, key, key, **kwargs)
         y = self.residual_connection(self.dropout_module(y), x)
         return y if self.normalize_before else norm(y), weights
+
+
+class WeightedEncoderLayer(TransformerEncoderLayer):
+    """The Transformer's encoder layer with branch weights (--branch-residual shared)."""
+
+    def build_self_attention(self, embed_dim, cfg):
+        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, cfg.encoder.ffn_embed_dim, self_attention=True)
+
+    def build_fc2(self, input_dim, output_dim, *quantisation):
+        return WeightedLinear(input_dim, output_dim, self.self_attn)
+
+
+class WeightedDecoderLayer(TransformerDecoderLayer):
+    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN (--branch-residual shared)."""
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        return super().build_encoder_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim)
+
+    def build_fc2(self, input_dim, output_dim, *quantisation):
+        return WeightedLinear(input_dim, output_dim, self.encoder_attn)
 
 
 class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
@@ -175,3 +208,17 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
             need_head_weights=need_head_weights,
         )
         return x, weights, None
+
+
+def encoder_layer(cfg: VariantConfig) -> TransformerEncoderLayer:
+    """The encoder layer that `cfg` asks for."""
+    if cfg.branched_attention == "none":
+        return TransformerEncoderLayer(cfg)
+    return WeightedEncoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedEncoderLayer(cfg)
+
+
+def decoder_layer(cfg: VariantConfig, no_encoder_attn: bool) -> TransformerDecoderLayer:
+    """The decoder layer that `cfg` asks for."""
+    if cfg.branched_attention == "none":
+        return TransformerDecoderLayer(cfg, no_encoder_attn)
+    return (WeightedDecoderLayer if cfg.branch_residual == "shared" else BranchedDecoderLayer)(cfg, no_encoder_attn)

@@ -8,7 +8,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from .autocast import autocast
 from .branch_weights import BranchWeights, branched_blocks, log_branch_weights, require_adopted
 from .config import VariantConfig, refuse_unsupported
-from .layers import BranchedDecoderLayer, BranchedEncoderLayer, TransformerDecoderLayer, TransformerEncoderLayer
+from .layers import decoder_layer, encoder_layer
 
 
 class TransformerModel(TransformerModelBase):
@@ -70,8 +70,7 @@ class TransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with our layers."""
 
     def build_encoder_layer(self, cfg):
-        layer = TransformerEncoderLayer if cfg.branched_attention == "none" else BranchedEncoderLayer
-        return wrap(layer(cfg), cfg)
+        return wrap(encoder_layer(cfg), cfg)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -84,8 +83,7 @@ class TransformerDecoder(TransformerDecoderBase):
     need_attention = True
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        layer = TransformerDecoderLayer if cfg.branched_attention == "none" else BranchedDecoderLayer
-        return wrap(layer(cfg, no_encoder_attn), cfg)
+        return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
 
     @autocast
     def forward(self, *args, **kwargs):
