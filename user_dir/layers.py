@@ -16,14 +16,12 @@ from .autocast import autocast
 from .branched_attention import (
     BranchedAttention,
     BranchedRelativeAttention,
-    RelativeWeightedHeads,
     ResidualBranchedAttention,
     ResidualBranchedRelativeAttention,
-    WeightedHeads,
-    WeightedLinear,
 )
 from .config import VariantConfig
 from .relative_positions import RelativeMultiheadAttention
+from .weighted_heads import RelativeWeightedHeads, WeightedHeads, WeightedLinear
 
 
 # branches, if any, by --branch-residual: class, and that with relative positions
@@ -70,7 +68,9 @@ class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
     """Self-attention, then FFN(x) = max(0, xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, eq. 2)."""
 
     def build_self_attention(self, embed_dim, cfg):
-        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, self_attention=True)
+        branched = cfg.branched_attention != "none"
+        ffn_dim = cfg.encoder.ffn_embed_dim if branched else None
+        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, ffn_dim, self_attention=True)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -84,23 +84,35 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         self.cfg = cfg
         super().__init__(cfg, no_encoder_attn)
 
-    def build_self_attention(self, embed_dim, cfg, ffn_dim=None, **kwargs):
-        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, ffn_dim, self_attention=True)
+    def build_self_attention(self, embed_dim, cfg, **kwargs):
+        return self.build(embed_dim, cfg, "self", self_attention=True)
 
-    def build_encoder_attention(self, embed_dim, cfg, ffn_dim=None):
-        return build_attention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            cfg,
-            ffn_dim,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            encoder_decoder_attention=True,
-        )
+    def build_encoder_attention(self, embed_dim, cfg):
+        width = cfg.encoder.embed_dim
+        return self.build(embed_dim, cfg, "encoder_decoder", kdim=width, vdim=width, encoder_decoder_attention=True)
+
+    def build(self, embed_dim, cfg, attention, **kwargs):
+        """The attention of that name, branched if `cfg.branched_attention` says so."""
+        ffn_dim = cfg.decoder.ffn_embed_dim if cfg.branched_attention in (attention, "both") else None
+        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, ffn_dim, **kwargs)
 
     @autocast
     def forward(self, *args, **kwargs):
         return super().forward(*args, **kwargs)
+
+
+class WeightedEncoderLayer(TransformerEncoderLayer):
+    """The Transformer's encoder layer with branch weights (--branch-residual shared)."""
+
+    def build_fc2(self, input_dim, output_dim, *quantisation):
+        return WeightedLinear(input_dim, output_dim, self.self_attn)
+
+
+class WeightedDecoderLayer(TransformerDecoderLayer):
+    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN (--branch-residual shared)."""
+
+    def build_fc2(self, input_dim, output_dim, *quantisation):
+        return WeightedLinear(input_dim, output_dim, self.encoder_attn)
 
 
 class Branched:
@@ -125,31 +137,8 @@ class Branched:
         return y if self.normalize_before else norm(y), weights
 
 
-class WeightedEncoderLayer(TransformerEncoderLayer):
-    """The Transformer's encoder layer with branch weights (--branch-residual shared)."""
-
-    def build_self_attention(self, embed_dim, cfg):
-        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, cfg.encoder.ffn_embed_dim, self_attention=True)
-
-    def build_fc2(self, input_dim, output_dim, *quantisation):
-        return WeightedLinear(input_dim, output_dim, self.self_attn)
-
-
-class WeightedDecoderLayer(TransformerDecoderLayer):
-    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN (--branch-residual shared)."""
-
-    def build_encoder_attention(self, embed_dim, cfg):
-        return super().build_encoder_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim)
-
-    def build_fc2(self, input_dim, output_dim, *quantisation):
-        return WeightedLinear(input_dim, output_dim, self.encoder_attn)
-
-
 class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
     """One branched self-attention."""
-
-    def build_self_attention(self, embed_dim, cfg):
-        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, cfg.encoder.ffn_embed_dim, self_attention=True)
 
     @autocast
     def forward(self, x, encoder_padding_mask, attn_mask=None):
@@ -165,14 +154,6 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
 
     "both" has an FFN of width d_ff in each.
     """
-
-    def build_self_attention(self, embed_dim, cfg, **kwargs):
-        branched = cfg.branched_attention in ("self", "both")
-        return super().build_self_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim if branched else None)
-
-    def build_encoder_attention(self, embed_dim, cfg):
-        branched = cfg.branched_attention in ("encoder_decoder", "both")
-        return super().build_encoder_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim if branched else None)
 
     @autocast
     def forward(

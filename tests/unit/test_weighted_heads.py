@@ -9,8 +9,8 @@ from fairseq import models
 from fairseq.sequence_generator import SequenceGenerator
 from support import PRE_NORM, SMALL
 
-from user_dir.branched_attention import WeightedHeads, WeightedLinear
 from user_dir.config import UnsupportedOption
+from user_dir.weighted_heads import WeightedHeads, WeightedLinear
 
 WEIGHTED = "weighted_transformer_base"
 BRANCHES = 4
@@ -122,6 +122,11 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
 def test_other_readings_are_refused(build, option):
     with pytest.raises(UnsupportedOption, match="--branch-residual shared .*leave that option out"):
         shared(build, **option)
+
+
+def test_an_ffn_that_cannot_be_dealt_out_is_refused(build):
+    with pytest.raises(ValueError, match="width 30 .* 4 branches"):
+        shared(build, encoder_ffn_embed_dim=30)
 
 
 def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
