@@ -7,8 +7,8 @@
 with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper keeps
 the Transformer's residual connections and does not say where; with x = Q, what the attention is given, --branch-residual is
 
-    none        Σ_i α_i FFN_i(head̄_i)                            eq. 7 to the letter: BranchedAttention
-    per_branch  Σ_i M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2   x in each branch: ResidualBranchedAttention
+    none        Σ_i α_i FFN_i(head̄_i)                                 eq. 7 to the letter: BranchedAttention
+    per_branch  Σ_i M α_i (h_i + FFN_i(x + h_i)), h_i = M head̄_i + b   x in each branch: ResidualBranchedAttention
     shared      the Transformer's two sublayers: see weighted_heads.py
 
 The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's do:
@@ -58,20 +58,20 @@ class BranchedAttention(BranchWeightedAttention):
         refuse_uneven(ffn_dim, self.ffns)
         self.activation_fn = utils.get_activation_fn(activation)
         self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
-        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim, bias=False)
-        self.fc1 = nn.Linear(embed_dim, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, embed_dim, bias=False)
-        self.fc2.bias = nn.Parameter(torch.empty(self.ffns, embed_dim))
-        self.reset_branches()
+        self.build_matrices(ffn_dim)
 
     @torch.no_grad()
-    def reset_branches(self) -> None:
-        """Initialises each W^O_i, W1_i and W2_i as a matrix of its own (Glorot), and biases with 0.
+    def build_matrices(self, ffn_dim: int) -> None:
+        """W^O, W1 and W2: each W^O_i, W1_i and W2_i is at first as a matrix of its own (Glorot), biases are 0.
 
         W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without branch
         weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
         loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
+        self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
+        self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, self.embed_dim, bias=False)
+        self.fc2.bias = nn.Parameter(torch.zeros(self.ffns, self.embed_dim))
         for weight, count, scale in (
             (self.out_proj.weight.T, self.branches, self.branches),
             (self.fc1.weight, self.ffns, 1),
@@ -80,7 +80,6 @@ class BranchedAttention(BranchWeightedAttention):
             for matrix in weight.unflatten(0, (count, -1)):
                 nn.init.xavier_uniform_(matrix, gain=scale)
         nn.init.zeros_(self.fc1.bias)
-        nn.init.zeros_(self.fc2.bias)
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
@@ -145,26 +144,26 @@ class BranchedRelativeAttention(BranchedAttention, RelativeMultiheadAttention):
 
 
 class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2, with x the queries and fc2.bias [d].
+    """--branch-residual per_branch: Σ_i M α_i (h_i + FFN_i(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b, with x the queries.
 
-    An FFN that all branches share is as wide as theirs together: α_i FFN(x + M head̄_i) instead of M α_i FFN_i(…).
+    Matrices and biases are the base's, b = out_proj.bias and b2 = fc2.bias [d]. An FFN that all branches share is as wide as
+    theirs together: α_i FFN(x + h_i) instead of M α_i FFN_i(…).
     """
 
-    @torch.no_grad()
-    def reset_branches(self) -> None:
-        """As fairseq initialises W^O and FFN of the Transformer."""
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        self.fc1.reset_parameters()
-        self.fc2 = nn.Linear(self.fc1.out_features, self.embed_dim)
+    def build_matrices(self, ffn_dim: int) -> None:
+        """As fairseq has them in the Transformer; W^O is there already."""
+        self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
 
     def before_heads(self, query: Tensor) -> Tensor:
-        """x W1_i + b1_i [M, N, f], one product for all branches."""
-        return self.fc1(query).flatten(0, 1).unflatten(1, (self.ffns, -1)).transpose(0, 1)
+        """(x + b) W1_i + b1_i [M, N, f], one product for all branches."""
+        return self.fc1(query + self.out_proj.bias).flatten(0, 1).unflatten(1, (self.ffns, -1)).transpose(0, 1)
 
     def weigh(self) -> Matrices:
-        kappa, alpha = self.branch_weights()
-        w_o, w1, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
-        return Matrices(w_o, w1, w2, self.fc2.bias, beside=(w_o * (self.branches * alpha)[:, None, None]).flatten(0, 1))
+        kappa, alpha = (self.branches * weights for weights in self.branch_weights())
+        w_o, w1, w2 = self.weigh_inside(kappa, alpha)
+        bias = self.fc2.bias + alpha.sum() * self.out_proj.bias
+        return Matrices(w_o, w1, w2, bias, beside=(w_o * alpha[:, None, None]).flatten(0, 1))
 
 
 class ResidualBranchedRelativeAttention(ResidualBranchedAttention, RelativeMultiheadAttention):

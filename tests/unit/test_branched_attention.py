@@ -23,13 +23,14 @@ def block(of=BranchedAttention, **options):
     options = {"ffn_dim": FFN, "self_attention": True, "random": True, **options}
     module = of(MODEL, HEADS, **options).double()
     with torch.no_grad():
-        for bias in (module.fc1.bias, module.fc2.bias):
-            bias.normal_()
+        for bias in (module.out_proj.bias, module.fc1.bias, module.fc2.bias):
+            if bias is not None:
+                bias.normal_()
     return module.eval()
 
 
 def by_equation(module, heads, x):
-    """Eq. 6 and 7 in a loop over branches; --branch-residual per_branch: Σ M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2.
+    """Eq. 6 and 7 in a loop over branches; --branch-residual per_branch: Σ M α_i (h_i + FFN_i(x + h_i)) + b2.
 
     heads [T, B, h, d_v], x [T, B, d] → [T, B, d]
     """
@@ -47,10 +48,10 @@ def by_equation(module, heads, x):
         w2, b2 = module.fc2.weight[:, units].T, module.fc2.bias
         head_bar = kappa[i] * head @ w_o
         if residual:
-            h = x + branches * head_bar
+            h = branches * head_bar + module.out_proj.bias
             times = 1 if module.shared_ffn else branches
-            ffn = torch.clamp(h @ w1 + b1, min=0) @ w2
-            total = total + branches * alpha[i] * branches * head_bar + times * alpha[i] * ffn
+            ffn = torch.clamp((x + h) @ w1 + b1, min=0) @ w2
+            total = total + branches * alpha[i] * h + times * alpha[i] * ffn
         else:
             b2 = b2[0 if module.shared_ffn else i]
             total = total + alpha[i] * (torch.clamp(head_bar @ w1 + b1, min=0) @ w2 + b2)
@@ -97,7 +98,7 @@ def test_heads_of_relative_branches_are_those_of_relative_attention(form):
     module = block(form, distance=2)
     plain = RelativeMultiheadAttention(MODEL, HEADS, distance=2, self_attention=True).double().eval()
     names = plain.load_state_dict(module.state_dict(), strict=False)
-    assert names.missing_keys == ["out_proj.bias"]  # eq. 6 has none
+    assert names.missing_keys == (["out_proj.bias"] if module.out_proj.bias is None else [])  # eq. 6 has none
     x = torch.randn(7, 5, MODEL, dtype=torch.float64, requires_grad=True)
     with torch.no_grad():
         of_plain, _ = plain.heads(x, x, None, None, None, False)
@@ -127,6 +128,7 @@ def test_equal_weights_are_heads_and_an_ffn_of_the_bases_size():
         torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std(), rtol=0.15, atol=0)
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
     heads, _ = module.heads(x, x, None, None, None, False)
+    torch.nn.init.zeros_(module.out_proj.bias)
     parts = [head @ w_o.T for head, w_o in zip(heads.unbind(2), module.out_proj.weight.chunk(HEADS, 1))]
     hidden = [F.linear(x + p, w1, b1).relu() for p, w1, b1 in zip(parts, module.fc1.weight.chunk(HEADS), module.fc1.bias.chunk(HEADS))]
     expected = sum(parts) + F.linear(torch.cat(hidden, -1), module.fc2.weight, module.fc2.bias)
@@ -229,11 +231,11 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
         return sum(p.numel() for p in build(arch, **options).parameters())
 
     layers, d, d_ff, blocks = 2, 16, 32, 4
-    biases = (HEADS if residual == "none" else 1) * d  # b2_i
-    difference = blocks * (2 * HEADS + biases - 2 * d)  # κ and α; b2_i instead of b2; no bias in W^O
+    biases = (HEADS if residual == "none" else 2) * d  # b2_i, or those of W^O and W2 as in the base
+    difference = blocks * (2 * HEADS + biases - 2 * d)  # κ and α beside them
     difference -= 2 * layers * 2 * d  # the FFN's LayerNorm
     if branched == "both":
-        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)  # an FFN and its branches
+        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)  # an FFN and its branches; W^O has its bias
     base = count("vaswani_transformer_base")
     assert count("weighted_transformer_base", branched_attention=branched, branch_residual=residual) == base + difference
 
