@@ -5,6 +5,7 @@ from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
+from .attention import ONE_ORDER
 from .autocast import autocast
 from .branch_weights import BranchWeights, branched_blocks, log_branch_weights, require_adopted
 from .config import VariantConfig, refuse_unsupported
@@ -81,7 +82,7 @@ class TransformerEncoder(TransformerEncoderBase):
 class TransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    need_attention = True
+    need_attention = True  # whether decoding step by step keeps the attention weights
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         layer = TransformerDecoderLayer if cfg.branched_attention == "none" else BranchedDecoderLayer
@@ -91,18 +92,34 @@ class TransformerDecoder(TransformerDecoderBase):
     def forward(self, *args, **kwargs):
         return super().forward(*args, **kwargs)
 
-    def extract_features(self, *args, alignment_layer=None, **kwargs):
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        full_context_alignment=False,
+        alignment_layer=None,
+        alignment_heads=None,
+    ):
         """As fairseq's, which returns the last layer's attention weights: here only where somebody reads them.
 
         They cost a product and a softmax outside the fused attention at every step of training and of beam search.
         """
-        if alignment_layer is None and (self.training or not self.need_attention):
+        unread = self.training or (incremental_state is not None and not self.need_attention)
+        if alignment_layer is None and unread:
             alignment_layer = -1  # no layer
-        return super().extract_features(*args, alignment_layer=alignment_layer, **kwargs)
+        return super().extract_features(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+
+    def reorder_incremental_state_scripting(self, incremental_state, new_order):
+        incremental_state[ONE_ORDER] = {}
+        super().reorder_incremental_state_scripting(incremental_state, new_order)
+        del incremental_state[ONE_ORDER]
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Called by fairseq before it generates; `need_attn` is its --print-alignment."""
-        self.need_attention = need_attn
+        self.need_attention = bool(need_attn)
 
 
 def wrap(layer, cfg: VariantConfig):
