@@ -7,15 +7,22 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from .attention import ONE_ORDER
 from .autocast import autocast
-from .branch_weights import BranchWeights, branched_blocks, log_branch_weights, require_adopted
-from .config import VariantConfig, refuse_unsupported
+from .branch_weights import BranchWeights, BranchWeightsLog, branched_blocks, refuse_training, require_adopted
+from .config import UnsupportedOption, VariantConfig, refuse_unsupported
 from .layers import BranchedDecoderLayer, BranchedEncoderLayer, TransformerDecoderLayer, TransformerEncoderLayer
+
+
+NO_TORCHSCRIPT = (
+    "Our attention cannot be compiled with TorchScript; fairseq's own --arch transformer can, and takes the weights of "
+    "a vaswani_transformer as they are."
+)
 
 
 class TransformerModel(TransformerModelBase):
     """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; `VariantConfig` says which."""
 
     branch_weights = None  # of Ahmed et al. 2017: how κ and α are to be trained
+    branch_weights_log = None
     counting = False  # whether fairseq has told a number of updates
 
     @classmethod
@@ -29,16 +36,22 @@ class TransformerModel(TransformerModelBase):
 
         Raises:
             UnsupportedOption: for an option of fairseq's Transformer that is not carried
+            BranchWeightsError: for a training that could not train κ and α as the paper does
         """
         cfg = VariantConfig.from_namespace(args)
         refuse_unsupported(cfg)
+        if cfg.export:
+            raise UnsupportedOption(f"--export is for TorchScript. {NO_TORCHSCRIPT}")
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
+        if cfg.branched_attention != "none":
+            refuse_training(args)
         model = super().build_model(cfg, task)
         if cfg.branched_attention != "none":
             model.branch_weights = BranchWeights((cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5, cfg.branch_weights == "simplex")
             for block in branched_blocks(model).values():
                 block.kappa.param_group = block.alpha.param_group = model.branch_weights  # the optimizer looks for it
+            model.branch_weights_log = BranchWeightsLog(model)
         return model
 
     @classmethod
@@ -60,7 +73,19 @@ class TransformerModel(TransformerModelBase):
         loaded, self.counting = num_updates > 0 and not self.counting, True
         if self.training and self.branch_weights is not None and not loaded:
             require_adopted(self.branch_weights)
-            log_branch_weights(self)
+            self.branch_weights_log.follow()
+
+    @property
+    def full_context_alignment(self) -> bool:
+        """fairseq's generator asks before it prints alignments: True to take them from a pass over the whole hypothesis.
+
+        So it is where decoding kept no attention weights: its hub interface is asked for alignments after that was settled.
+        """
+        return not self.decoder.need_attention
+
+    def __prepare_scriptable__(self):
+        """Called by torch.jit.script."""
+        raise UnsupportedOption(NO_TORCHSCRIPT)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
