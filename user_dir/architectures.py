@@ -16,7 +16,7 @@ FAMILIES = {
         "absolute_positions": "omit",
     },
     # Ahmed et al. 2017, section 3: a branch for each head, the decoder's in its encoder–decoder attention.
-    "weighted_transformer": {"branched_attention": "encoder_decoder"},
+    "weighted_transformer": {"branched_attention": "encoder_decoder", "branch_residual": "per_branch"},
 }
 FAMILIES["weighted_relative_transformer"] = {**FAMILIES["relative_transformer"], **FAMILIES["weighted_transformer"]}
 
@@ -57,11 +57,18 @@ def set_defaults(args, options: dict) -> None:
             setattr(args, name, getattr(args, value) if value in options else value)
 
 
+def completed(args) -> bool:
+    """Whether `args` have been through `base_architecture` before, as a checkpoint's have: no user sets this one."""
+    return hasattr(args, "adaptive_softmax_cutoff")
+
+
 def register(family: str, size: str) -> None:
     """Registers `family`_`size` as a value of fairseq's --arch."""
 
     @register_model_architecture(family, f"{family}_{size}")
     def architecture(args) -> None:
+        if completed(args):  # a checkpoint from before there was --branch-residual
+            set_defaults(args, {"branch_residual": "none"})
         set_defaults(args, {**size_options(*SIZES[size]), **family_options(family, size)})
         base_architecture(args)  # what neither says: fairseq's own defaults
 

@@ -75,10 +75,10 @@ class MultiheadAttention(modules.MultiheadAttention):
         heads, weights = self.heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
-        return self.output(heads, incremental_state), weights
+        return self.output(heads, query, incremental_state), weights
 
-    def output(self, heads: Tensor, incremental_state: Optional[dict]) -> Tensor:
-        """Concat(head_1 … head_h) W^O: [T, B, h, d_v] → [T, B, d]"""
+    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+        """Concat(head_1 … head_h) W^O: heads [T, B, h, d_v], of the queries [T, B, d] → [T, B, d]"""
         return self.out_proj(heads.flatten(2))
 
     def heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):

@@ -4,16 +4,24 @@
     head̄_i  = κ_i · head_i W^O_i                                                     (eq. 6)
     Branched(Q, K, V) = Σ_i α_i · FFN_i(head̄_i),   FFN_i(x) = max(0, x W1_i + b1_i) W2_i + b2_i   (eq. 7)
 
-with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN.
+with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper keeps
+the Transformer's residual connections and does not say where; with x = Q, what the attention is given, --branch-residual is
 
-Nothing is between head̄_i and FFN_i, so κ_i W^O_i W1_i is one d_v × d_ff/M matrix. Multiplying the two first costs
-products of the size of W^O · W1 once, and saves most of what they cost for every token. Σ_i α_i (…) W2_i is one product
-over the hidden units of all branches.
+    none        Σ_i α_i FFN_i(head̄_i)                            eq. 7 to the letter: BranchedAttention
+    per_branch  Σ_i M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2   x in each branch: ResidualBranchedAttention
+    shared      the Transformer's two sublayers: see weighted_heads.py
+
+The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's do:
+without it W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
+
+In the first two nothing but x is between head_i W^O_i and W1_i, so that κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
+Multiplying the two first costs products of the size of W^O · W1 once, and saves most of what they cost for every token;
+x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hidden units of all.
 
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M (d_ff if they share one FFN).
 """
 
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -21,141 +29,143 @@ from fairseq import utils
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
-from .attention import MultiheadAttention
 from .relative_positions import RelativeMultiheadAttention
-from .simplex import project
+from .weighted_heads import BranchWeightedAttention, refuse_uneven, scale_branches
 
 
-class BranchedAttention(MultiheadAttention):
-    """Attention whose heads are M weighted branches, each with an FFN of its own; [T, B, d] as MultiheadAttention.
+class BranchedAttention(BranchWeightedAttention):
+    """Attention whose branches have an FFN each, eq. 7 to the letter; [T, B, d] as MultiheadAttention.
 
-    Parameters beside those of MultiheadAttention, each in the shape in which fairseq's layer has it:
-        kappa, alpha [M]
+    Parameters beside those of BranchWeightedAttention, each in the shape in which fairseq's layer has it:
         out_proj.weight [d, h·d_v]: W^O_i are columns; no bias (eq. 6)
         fc1.weight [d_ff, d], fc1.bias [d_ff]: W1_i, b1_i are rows
-        fc2.weight [d, d_ff]: W2_i are columns; fc2.bias [M, d]: b2_i
+        fc2.weight [d, d_ff]: W2_i are columns; fc2.bias [M, d]: b2_i ([1, d] of a shared FFN)
 
     Args:
         ffn_dim: d_ff
-        branches: M (default: a branch for each head); a divisor of the heads, which several then share a branch
         shared_ffn: FFN_i is the same for all i, of width d_ff (the other reading of eq. 7)
-        softmax: κ and α are the softmax of free weights, which Ahmed et al. found worse than the simplex
-        random: κ and α are at first random and not 1/M
         activation, activation_dropout: of the FFN
-        others: as in MultiheadAttention
+        others: as in BranchWeightedAttention
 
     Raises:
         ValueError: if the heads cannot be dealt out to the branches, or d_ff not
     """
 
-    def __init__(
-        self,
-        embed_dim,
-        num_heads,
-        *,
-        ffn_dim: int,
-        branches: Optional[int] = None,
-        shared_ffn=False,
-        softmax=False,
-        random=False,
-        activation="relu",
-        activation_dropout=0.0,
-        **kwargs,
-    ):
+    def __init__(self, embed_dim, num_heads, *, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs):
         super().__init__(embed_dim, num_heads, **kwargs)
-        self.branches = branches or num_heads
-        if num_heads % self.branches:
-            raise ValueError(
-                f"{num_heads} heads cannot be dealt out to {self.branches} branches: a branch is one head or several "
-                "(Ahmed et al. 2017, eq. 5). Choose a number of branches that divides the heads."
-            )
-        if ffn_dim % self.branches and not shared_ffn:
-            raise ValueError(
-                f"an FFN of width {ffn_dim} cannot be dealt out to {self.branches} branches (Ahmed et al. 2017, eq. 7). "
-                "Choose a width that the number of branches divides, or one FFN for all."
-            )
         self.shared_ffn = shared_ffn
-        self.softmax = softmax
+        self.ffns = 1 if shared_ffn else self.branches
+        refuse_uneven(ffn_dim, self.ffns)
         self.activation_fn = utils.get_activation_fn(activation)
         self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
         self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim, bias=False)
         self.fc1 = nn.Linear(embed_dim, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, embed_dim, bias=False)
-        self.fc2.bias = nn.Parameter(torch.empty(1 if shared_ffn else self.branches, embed_dim))
-        self.kappa = nn.Parameter(torch.empty(self.branches))
-        self.alpha = nn.Parameter(torch.empty(self.branches))
-        self.reset_branches(random)
+        self.fc2.bias = nn.Parameter(torch.empty(self.ffns, embed_dim))
+        self.reset_branches()
 
     @torch.no_grad()
-    def reset_branches(self, random: bool) -> None:
-        """Initialises each W^O_i, W1_i and W2_i as a matrix of its own (Glorot), biases with 0, κ and α with 1/M.
-
-        The paper has κ and α random and does not say how. Here 1/M is the default: no branch begins with an advantage,
-        and the spread that is seen later has been learned. `random` projects a draw from [0, 2/M].
+    def reset_branches(self) -> None:
+        """Initialises each W^O_i, W1_i and W2_i as a matrix of its own (Glorot), and biases with 0.
 
         W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without branch
         weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
         loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
-        ffns = 1 if self.shared_ffn else self.branches
         for weight, count, scale in (
             (self.out_proj.weight.T, self.branches, self.branches),
-            (self.fc1.weight, ffns, 1),
-            (self.fc2.weight.T, ffns, ffns),
+            (self.fc1.weight, self.ffns, 1),
+            (self.fc2.weight.T, self.ffns, self.ffns),
         ):
             for matrix in weight.unflatten(0, (count, -1)):
                 nn.init.xavier_uniform_(matrix, gain=scale)
         nn.init.zeros_(self.fc1.bias)
         nn.init.zeros_(self.fc2.bias)
-        for weights in (self.kappa, self.alpha):
-            weights.copy_(project(torch.rand(self.branches) * 2 / self.branches) if random else torch.full_like(weights, 1 / self.branches))
-            if self.softmax:
-                weights.copy_(weights.clamp(min=1e-2 / self.branches).log())
 
-    def branch_weights(self) -> tuple[Tensor, Tensor]:
-        """κ [M], α [M]"""
-        return (self.kappa.softmax(0), self.alpha.softmax(0)) if self.softmax else (self.kappa, self.alpha)
-
-    def output(self, heads: Tensor, incremental_state: Optional[dict]) -> Tensor:
-        """Eq. 6 and 7: heads [T, B, h, d_v] → [T, B, d]. While decoding, what the weights alone decide is kept."""
+    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+        """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
         x = heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)  # [M, N, h/M · d_v]
-        cache = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        tokens = x.size(1) + cache.get("tokens", 0)
-        first, w2, b2 = cache.get("matrices") or self.matrices()
-        if len(first) == 2 and self.folding_pays(tokens):  # while decoding: once there were so many, in small steps
-            first = [first[0] @ first[1]]
-        if incremental_state is not None:
-            self._set_input_buffer(incremental_state, {**cache, "tokens": tokens, "matrices": (first, w2, b2)})
-        *w_o, last = first
-        for matrix in w_o:
-            x = x @ matrix
-        x = torch.baddbmm(self.fc1.bias.view(-1, 1, last.size(2)), x, last)  # [M, N, f]
+        m = self.matrices(x.size(1), incremental_state)
+        first, last = (x @ m.w_o, m.w1) if m.folded is None else (x, m.folded)
+        x = torch.baddbmm(self.before_heads(query), first, last)  # [M, N, f]
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
             x = (self.branch_weights()[1].to(x.dtype) @ x.flatten(1)).unflatten(0, x.shape[1:])  # [N, f]
         else:
             x = x.transpose(0, 1).flatten(1)  # [N, d_ff]
-        return F.linear(x, w2, b2).unflatten(0, heads.shape[:2])
+        x = F.linear(x, m.w2, m.b2).unflatten(0, heads.shape[:2])
+        return x if m.beside is None else x + heads.flatten(2) @ m.beside
 
-    def matrices(self) -> tuple[list[Tensor], Tensor, Tensor]:
-        """κ_i W^O_i [M, h/M · d_v, d] and W1_i [M, d, f]; α_i W2_i [d, d_ff]; Σ_i α_i b2_i [d].
+    def before_heads(self, query: Tensor) -> Tensor:
+        """What the hidden units of FFN_i get beside head̄_i W1_i: b1_i, broadcastable to [M, N, f]."""
+        return self.fc1.bias.view(self.ffns, 1, -1)
 
-        Of a shared FFN the third is W2: what it multiplies is Σ_i α_i max(0, …).
-        """
+    def matrices(self, tokens: int, incremental_state: Optional[dict]) -> "Matrices":
+        """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
+        cache = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        tokens += cache.get("tokens", 0)
+        matrices = cache.get("matrices") or self.weigh()
+        if matrices.folded is None and self.folding_pays(tokens):
+            matrices = matrices._replace(folded=matrices.w_o @ matrices.w1)
+        if incremental_state is not None:
+            self._set_input_buffer(incremental_state, {**cache, "tokens": tokens, "matrices": matrices})
+        return matrices
+
+    def weigh(self) -> "Matrices":
+        """The parameters with κ and α in them; nothing is multiplied yet."""
         kappa, alpha = self.branch_weights()
+        return Matrices(*self.weigh_inside(kappa, alpha), b2=(self.fc2.bias * alpha[:, None]).sum(dim=0))
+
+    def weigh_inside(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """W^O_i, W1_i and W2_i of `Matrices` with these [M] in the place of κ and α."""
         w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0) * kappa[:, None, None]
-        w1 = self.fc1.weight.unflatten(0, (1 if self.shared_ffn else self.branches, -1)).mT.expand(self.branches, -1, -1)
-        w2 = self.fc2.weight
-        if not self.shared_ffn:
-            w2 = (w2.unflatten(1, (self.branches, -1)) * alpha[:, None]).flatten(1)
-        return [w_o, w1], w2, (self.fc2.bias * alpha[:, None]).sum(dim=0)
+        w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
+        return w_o, w1, self.fc2.weight if self.shared_ffn else scale_branches(self.fc2.weight, alpha)
 
     def folding_pays(self, tokens: int) -> bool:
         """Whether W^O_i W1_i costs fewer multiplications than it saves for that many tokens."""
         width = self.num_heads * self.value_dim // self.branches
-        hidden = self.fc1.out_features if self.shared_ffn else self.fc1.out_features // self.branches
+        hidden = self.fc1.out_features // self.ffns
         return tokens * (width * self.embed_dim + self.embed_dim * hidden - width * hidden) > width * self.embed_dim * hidden
+
+
+class Matrices(NamedTuple):
+    """What a token of a branched attention is multiplied by."""
+
+    w_o: Tensor  # [M, h/M · d_v, d]: κ_i W^O_i
+    w1: Tensor  # [M, d, f]: W1_i
+    w2: Tensor  # [d, d_ff]: α_i W2_i; of a shared FFN W2, which multiplies Σ_i α_i max(0, …)
+    b2: Tensor  # [d]: Σ_i α_i b2_i
+    folded: Optional[Tensor] = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
+    beside: Optional[Tensor] = None  # [h · d_v, d]: α_i κ_i W^O_i, by which heads reach the output beside the FFN
 
 
 class BranchedRelativeAttention(BranchedAttention, RelativeMultiheadAttention):
     """Branches whose heads are those of Shaw et al. 2018."""
+
+
+class ResidualBranchedAttention(BranchedAttention):
+    """--branch-residual per_branch: Σ_i M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2, with x the queries and fc2.bias [d].
+
+    An FFN that all branches share is as wide as theirs together: α_i FFN(x + M head̄_i) instead of M α_i FFN_i(…).
+    """
+
+    @torch.no_grad()
+    def reset_branches(self) -> None:
+        """As fairseq initialises W^O and FFN of the Transformer."""
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        self.fc1.reset_parameters()
+        self.fc2 = nn.Linear(self.fc1.out_features, self.embed_dim)
+
+    def before_heads(self, query: Tensor) -> Tensor:
+        """x W1_i + b1_i [M, N, f], one product for all branches."""
+        return self.fc1(query).flatten(0, 1).unflatten(1, (self.ffns, -1)).transpose(0, 1)
+
+    def weigh(self) -> Matrices:
+        kappa, alpha = self.branch_weights()
+        w_o, w1, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
+        return Matrices(w_o, w1, w2, self.fc2.bias, beside=(w_o * (self.branches * alpha)[:, None, None]).flatten(0, 1))
+
+
+class ResidualBranchedRelativeAttention(ResidualBranchedAttention, RelativeMultiheadAttention):
+    """The same with heads of Shaw et al. 2018."""

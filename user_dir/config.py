@@ -46,6 +46,13 @@ class VariantConfig(TransformerConfig):
             "layers for the encoder–decoder attention, the masked self-attention or both (Ahmed et al. 2017, eq. 5–7)"
         },
     )
+    branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = field(
+        default="per_branch",
+        metadata={
+            "help": "what FFN_i of a branch gets beside its head: x, which the attention is given (per_branch); x and the "
+            "heads of all branches, as in the Transformer (shared); or nothing (Ahmed et al. 2017, eq. 7, to the letter)"
+        },
+    )
     branches: Optional[int] = field(
         default=None,
         metadata={"help": "M, a divisor of the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"},
@@ -100,6 +107,13 @@ UNSUPPORTED = {
 
 def refuse_unsupported(cfg: VariantConfig) -> None:
     """Raises UnsupportedOption, naming the option and what to do, if `cfg` asks for what our models do not carry."""
+    if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
+        for name, carried in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
+            if getattr(cfg, name) != carried:
+                raise UnsupportedOption(
+                    f"--branch-residual shared has the sublayers of the Transformer, so --{name.replace('_', '-')} is {carried}, "
+                    f"not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
+                )
     for name, remedy in UNSUPPORTED.items():
         value = cfg.quant_noise.scalar if name == "quant_noise_scalar" else getattr(cfg, name)
         if value:

@@ -3,7 +3,8 @@
     post-norm: x ← LayerNorm(x + Dropout(Sublayer(x)))     (Vaswani et al. 2017, section 5.4; the default)
     pre-norm:  x ← x + Dropout(Sublayer(LayerNorm(x)))     (--encoder-normalize-before, --decoder-normalize-before)
 
-A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands for attention and FFN.
+A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands for attention and FFN. With
+--branch-residual shared the two stay sublayers of their own, each with its branch weights.
 """
 
 from typing import Optional
@@ -12,17 +13,23 @@ from fairseq.modules import transformer_layer
 
 from .attention import MultiheadAttention, additive
 from .autocast import autocast
-from .branched_attention import BranchedAttention, BranchedRelativeAttention
+from .branched_attention import (
+    BranchedAttention,
+    BranchedRelativeAttention,
+    ResidualBranchedAttention,
+    ResidualBranchedRelativeAttention,
+)
 from .config import VariantConfig
 from .relative_positions import RelativeMultiheadAttention
+from .weighted_heads import RelativeWeightedHeads, WeightedHeads, WeightedLinear
 
 
-# (with relative positions, branched): class
+# branches, if any, by --branch-residual: class, and that with relative positions
 ATTENTION = {
-    (False, False): MultiheadAttention,
-    (True, False): RelativeMultiheadAttention,
-    (False, True): BranchedAttention,
-    (True, True): BranchedRelativeAttention,
+    None: (MultiheadAttention, RelativeMultiheadAttention),
+    "none": (BranchedAttention, BranchedRelativeAttention),
+    "per_branch": (ResidualBranchedAttention, ResidualBranchedRelativeAttention),
+    "shared": (WeightedHeads, RelativeWeightedHeads),
 }
 
 
@@ -40,24 +47,30 @@ def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, ffn_dim: Opt
             "keys": cfg.relative_positions in ("keys_and_values", "keys"),
             "values": cfg.relative_positions in ("keys_and_values", "values"),
         }
-    if ffn_dim:
+    form = cfg.branch_residual if ffn_dim else None
+    if form is not None:
         options |= {
-            "ffn_dim": ffn_dim,
             "branches": cfg.branches,
-            "shared_ffn": cfg.branch_ffn == "shared",
             "softmax": cfg.branch_weights == "softmax",
             "random": cfg.branch_weights_init == "random",
+        }
+    if form in ("none", "per_branch"):
+        options |= {
+            "ffn_dim": ffn_dim,
+            "shared_ffn": cfg.branch_ffn == "shared",
             "activation": cfg.activation_fn,
             "activation_dropout": cfg.activation_dropout or cfg.relu_dropout,
         }
-    return ATTENTION[relative, bool(ffn_dim)](embed_dim, heads, **options, **kwargs)
+    return ATTENTION[form][relative](embed_dim, heads, **options, **kwargs)
 
 
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
     """Self-attention, then FFN(x) = max(0, xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, eq. 2)."""
 
     def build_self_attention(self, embed_dim, cfg):
-        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, self_attention=True)
+        branched = cfg.branched_attention != "none"
+        ffn_dim = cfg.encoder.ffn_embed_dim if branched else None
+        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, ffn_dim, self_attention=True)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -71,23 +84,35 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         self.cfg = cfg
         super().__init__(cfg, no_encoder_attn)
 
-    def build_self_attention(self, embed_dim, cfg, ffn_dim=None, **kwargs):
-        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, ffn_dim, self_attention=True)
+    def build_self_attention(self, embed_dim, cfg, **kwargs):
+        return self.build(embed_dim, cfg, "self", self_attention=True)
 
-    def build_encoder_attention(self, embed_dim, cfg, ffn_dim=None):
-        return build_attention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            cfg,
-            ffn_dim,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            encoder_decoder_attention=True,
-        )
+    def build_encoder_attention(self, embed_dim, cfg):
+        width = cfg.encoder.embed_dim
+        return self.build(embed_dim, cfg, "encoder_decoder", kdim=width, vdim=width, encoder_decoder_attention=True)
+
+    def build(self, embed_dim, cfg, attention, **kwargs):
+        """The attention of that name, branched if `cfg.branched_attention` says so."""
+        ffn_dim = cfg.decoder.ffn_embed_dim if cfg.branched_attention in (attention, "both") else None
+        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, ffn_dim, **kwargs)
 
     @autocast
     def forward(self, *args, **kwargs):
         return super().forward(*args, **kwargs)
+
+
+class WeightedEncoderLayer(TransformerEncoderLayer):
+    """The Transformer's encoder layer with branch weights (--branch-residual shared)."""
+
+    def build_fc2(self, input_dim, output_dim, *quantisation):
+        return WeightedLinear(input_dim, output_dim, self.self_attn)
+
+
+class WeightedDecoderLayer(TransformerDecoderLayer):
+    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN (--branch-residual shared)."""
+
+    def build_fc2(self, input_dim, output_dim, *quantisation):
+        return WeightedLinear(input_dim, output_dim, self.encoder_attn)
 
 
 class Branched:
@@ -115,9 +140,6 @@ class Branched:
 class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
     """One branched self-attention."""
 
-    def build_self_attention(self, embed_dim, cfg):
-        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, cfg.encoder.ffn_embed_dim, self_attention=True)
-
     @autocast
     def forward(self, x, encoder_padding_mask, attn_mask=None):
         """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T], True at padding; attn_mask [T, T], True where nothing is to be seen."""
@@ -132,14 +154,6 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
 
     "both" has an FFN of width d_ff in each.
     """
-
-    def build_self_attention(self, embed_dim, cfg, **kwargs):
-        branched = cfg.branched_attention in ("self", "both")
-        return super().build_self_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim if branched else None)
-
-    def build_encoder_attention(self, embed_dim, cfg):
-        branched = cfg.branched_attention in ("encoder_decoder", "both")
-        return super().build_encoder_attention(embed_dim, cfg, cfg.decoder.ffn_embed_dim if branched else None)
 
     @autocast
     def forward(
@@ -175,3 +189,17 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
             need_head_weights=need_head_weights,
         )
         return x, weights, None
+
+
+def encoder_layer(cfg: VariantConfig) -> TransformerEncoderLayer:
+    """The encoder layer that `cfg` asks for."""
+    if cfg.branched_attention == "none":
+        return TransformerEncoderLayer(cfg)
+    return WeightedEncoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedEncoderLayer(cfg)
+
+
+def decoder_layer(cfg: VariantConfig, no_encoder_attn: bool) -> TransformerDecoderLayer:
+    """The decoder layer that `cfg` asks for."""
+    if cfg.branched_attention == "none":
+        return TransformerDecoderLayer(cfg, no_encoder_attn)
+    return (WeightedDecoderLayer if cfg.branch_residual == "shared" else BranchedDecoderLayer)(cfg, no_encoder_attn)

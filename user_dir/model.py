@@ -9,7 +9,7 @@ from .attention import ONE_ORDER
 from .autocast import autocast
 from .branch_weights import BranchWeights, BranchWeightsLog, branched_blocks, refuse_training, require_adopted
 from .config import UnsupportedOption, VariantConfig, refuse_unsupported
-from .layers import BranchedDecoderLayer, BranchedEncoderLayer, TransformerDecoderLayer, TransformerEncoderLayer
+from .layers import decoder_layer, encoder_layer
 
 
 NO_TORCHSCRIPT = (
@@ -96,8 +96,7 @@ class TransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with our layers."""
 
     def build_encoder_layer(self, cfg):
-        layer = TransformerEncoderLayer if cfg.branched_attention == "none" else BranchedEncoderLayer
-        return wrap(layer(cfg), cfg)
+        return wrap(encoder_layer(cfg), cfg)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -110,8 +109,7 @@ class TransformerDecoder(TransformerDecoderBase):
     need_attention = True  # whether decoding step by step keeps the attention weights
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        layer = TransformerDecoderLayer if cfg.branched_attention == "none" else BranchedDecoderLayer
-        return wrap(layer(cfg, no_encoder_attn), cfg)
+        return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
 
     @autocast
     def forward(self, *args, **kwargs):

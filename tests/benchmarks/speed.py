@@ -2,7 +2,7 @@
 
     python tests/benchmarks/speed.py --size tiny --arch vaswani_transformer
 
-`weighted_transformer, a loop` is the Weighted Transformer computed branch by branch, as its equations are written.
+`weighted_transformer` is timed in each of its forms, and as a loop over branches, as its equations are written.
 One training step is forward, label-smoothed loss and backward; an update is that and the optimizer's, fairseq's `adam` for
 its own model and `fused_adam` for ours; generation is beam search with 4 beams to a fixed length.
 Run it with nothing else running. Ratios are of medians; the spread says how quiet the machine was.
@@ -32,7 +32,7 @@ STOCK = "transformer"
 class Loop(BranchedAttention):
     """Ahmed et al. 2017, eq. 6 and 7, a branch at a time."""
 
-    def output(self, heads, incremental_state):
+    def output(self, heads, query, incremental_state):
         total = 0
         w_o, w1, w2 = self.out_proj.weight.chunk(self.branches, 1), self.fc1.weight.chunk(self.branches), self.fc2.weight.chunk(self.branches, 1)
         for i, (head, b1) in enumerate(zip(heads.unbind(2), self.fc1.bias.chunk(self.branches))):
@@ -41,10 +41,10 @@ class Loop(BranchedAttention):
         return total
 
 
-def build(arch: str, size: str, dictionary: Dictionary, device: str, autocast="off"):
-    """The model of --arch `arch` with the sizes of `size`, from the same seed each time."""
+def build(arch: str, size: str, dictionary: Dictionary, device: str, autocast="off", **options):
+    """The model of --arch `arch` with the sizes of `size` and further `options`, from the same seed each time."""
     task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    args = argparse.Namespace(arch=arch, share_all_embeddings=True, autocast=autocast)
+    args = argparse.Namespace(arch=arch, share_all_embeddings=True, autocast=autocast, **options)
     set_defaults(args, size_options(*SIZES[size]))
     models.ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(1)
@@ -140,8 +140,10 @@ def main() -> None:
     for family in args.arch:
         variants[family] = build(f"{family}_{args.size}", *common, args.autocast)
     if "weighted_transformer" in args.arch:
-        model = build(f"weighted_transformer_{args.size}", *common, args.autocast)
-        variants["weighted_transformer, a loop"] = with_attention(model, BranchedAttention, Loop)
+        for form in ("shared", "none"):
+            variants[f"the same, residual {form}"] = build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual=form)
+        model = build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual="none")
+        variants["the last as a loop"] = with_attention(model, BranchedAttention, Loop)
     batch = random_batch(dictionary, args.sentences, args.length, device)
 
     threads = torch.get_num_threads()

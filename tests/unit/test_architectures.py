@@ -81,7 +81,7 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
         no_token_positional_embeddings layernorm_embedding no_scale_embedding checkpoint_activations offload_activations
         min_params_to_wrap export no_decoder_final_norm attention_key_dim attention_value_dim autocast
         relative_positions relative_distance relative_tables absolute_positions
-        branched_attention branches branch_ffn branch_weights branch_weights_init""".split()
+        branched_attention branch_residual branches branch_ffn branch_weights branch_weights_init""".split()
     )
     belongs_to_refused = {
         "quant_noise_pq_block_size", "adaptive_softmax_dropout", "adaptive_softmax_factor", "base_sublayers", "base_shuffle",

@@ -6,7 +6,12 @@ import torch.nn.functional as F
 from support import EOS, PRE_NORM
 
 from user_dir.attention import MultiheadAttention
-from user_dir.branched_attention import BranchedAttention, BranchedRelativeAttention
+from user_dir.branched_attention import (
+    BranchedAttention,
+    BranchedRelativeAttention,
+    ResidualBranchedAttention,
+    ResidualBranchedRelativeAttention,
+)
 from user_dir.relative_positions import RelativeMultiheadAttention
 
 MODEL, HEADS, FFN = 16, 4, 24
@@ -23,10 +28,14 @@ def block(of=BranchedAttention, **options):
     return module.eval()
 
 
-def by_equation(module, heads):
-    """Eq. 6 and 7 in a loop over branches. heads [T, B, h, d_v] → [T, B, d]"""
+def by_equation(module, heads, x):
+    """Eq. 6 and 7 in a loop over branches; --branch-residual per_branch: Σ M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2.
+
+    heads [T, B, h, d_v], x [T, B, d] → [T, B, d]
+    """
     branches, each = module.branches, module.num_heads // module.branches
     kappa, alpha = (torch.softmax(w, 0) if module.softmax else w for w in (module.kappa, module.alpha))
+    residual = isinstance(module, ResidualBranchedAttention)
     d_v = module.value_dim * each
     width = FFN if module.shared_ffn else FFN // branches
     total = 0
@@ -35,12 +44,20 @@ def by_equation(module, heads):
         units = slice(0, FFN) if module.shared_ffn else slice(i * width, (i + 1) * width)
         w_o = module.out_proj.weight[:, i * d_v : (i + 1) * d_v].T
         w1, b1 = module.fc1.weight[units].T, module.fc1.bias[units]
-        w2, b2 = module.fc2.weight[:, units].T, module.fc2.bias[0 if module.shared_ffn else i]
-        head_bar = head @ w_o * kappa[i]
-        total = total + alpha[i] * (torch.clamp(head_bar @ w1 + b1, min=0) @ w2 + b2)
-    return total
+        w2, b2 = module.fc2.weight[:, units].T, module.fc2.bias
+        head_bar = kappa[i] * head @ w_o
+        if residual:
+            h = x + branches * head_bar
+            times = 1 if module.shared_ffn else branches
+            ffn = torch.clamp(h @ w1 + b1, min=0) @ w2
+            total = total + branches * alpha[i] * branches * head_bar + times * alpha[i] * ffn
+        else:
+            b2 = b2[0 if module.shared_ffn else i]
+            total = total + alpha[i] * (torch.clamp(head_bar @ w1 + b1, min=0) @ w2 + b2)
+    return total + module.fc2.bias if residual else total
 
 
+FORMS = [BranchedAttention, ResidualBranchedAttention]
 READINGS = [
     {},
     {"shared_ffn": True},
@@ -65,17 +82,19 @@ def assert_same_with_gradients(actual, expected, module, x):
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 @pytest.mark.parametrize("sentences", [1, 20], ids=["few tokens", "many tokens"])
-def test_equals_the_equations(reading, sentences):
-    module = block(**reading)
+@pytest.mark.parametrize("form", FORMS)
+def test_equals_the_equations(form, reading, sentences):
+    module = block(form, **reading)
     assert module.folding_pays(2 * sentences) == (sentences == 20)
     x = torch.randn(2, sentences, MODEL, dtype=torch.float64, requires_grad=True)
     heads, _ = module.heads(x, x, None, None, None, False)
     actual, _ = module(x, x, x, need_weights=False)
-    assert_same_with_gradients(actual, by_equation(module, heads), module, x)
+    assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
 
 
-def test_heads_of_relative_branches_are_those_of_relative_attention():
-    module = block(BranchedRelativeAttention, distance=2)
+@pytest.mark.parametrize("form", [BranchedRelativeAttention, ResidualBranchedRelativeAttention])
+def test_heads_of_relative_branches_are_those_of_relative_attention(form):
+    module = block(form, distance=2)
     plain = RelativeMultiheadAttention(MODEL, HEADS, distance=2, self_attention=True).double().eval()
     names = plain.load_state_dict(module.state_dict(), strict=False)
     assert names.missing_keys == ["out_proj.bias"]  # eq. 6 has none
@@ -85,7 +104,7 @@ def test_heads_of_relative_branches_are_those_of_relative_attention():
     heads, _ = module.heads(x, x, None, None, None, False)
     torch.testing.assert_close(heads, of_plain)
     actual, _ = module(x, x, x, need_weights=False)
-    assert_same_with_gradients(actual, by_equation(module, heads), module, x)
+    assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
 
 
 def test_one_branch_is_the_ffn_of_attention():
@@ -100,11 +119,25 @@ def test_one_branch_is_the_ffn_of_attention():
     assert torch.equal(module(x, x, x, need_weights=False)[0], y)
 
 
+def test_equal_weights_are_heads_and_an_ffn_of_the_bases_size():
+    """κ = α = 1/M: Σ head_i W^O_i + Σ FFN_i(x + head_i W^O_i), from matrices as fairseq initialises them."""
+    module = block(ResidualBranchedAttention, random=False)
+    base, linear = MultiheadAttention(MODEL, HEADS, self_attention=True), torch.nn.Linear(FFN, MODEL)
+    for ours, of_base in ((module.out_proj, base.out_proj), (module.fc2, linear)):
+        torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std(), rtol=0.15, atol=0)
+    x = torch.randn(3, 20, MODEL, dtype=torch.float64)
+    heads, _ = module.heads(x, x, None, None, None, False)
+    parts = [head @ w_o.T for head, w_o in zip(heads.unbind(2), module.out_proj.weight.chunk(HEADS, 1))]
+    hidden = [F.linear(x + p, w1, b1).relu() for p, w1, b1 in zip(parts, module.fc1.weight.chunk(HEADS), module.fc1.bias.chunk(HEADS))]
+    expected = sum(parts) + F.linear(torch.cat(hidden, -1), module.fc2.weight, module.fc2.bias)
+    torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
+
+
 def test_activation_dropout_and_activation():
     module = block(activation="gelu", activation_dropout=0.5)
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
     heads, _ = module.heads(x, x, None, None, None, False)
-    assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, heads))  # by ReLU
+    assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, heads, x))  # by ReLU
     evaluated = module(x, x, x, need_weights=False)[0]
     module.train()
     torch.manual_seed(3)
@@ -115,8 +148,9 @@ def test_activation_dropout_and_activation():
 
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("softmax", [False, True])
-def test_branch_weights_begin_on_the_simplex(random, softmax):
-    for weights in block(random=random, softmax=softmax).branch_weights():
+@pytest.mark.parametrize("form", FORMS)
+def test_branch_weights_begin_on_the_simplex(form, random, softmax):
+    for weights in block(form, random=random, softmax=softmax).branch_weights():
         assert weights.min() >= 0
         torch.testing.assert_close(weights.sum().item(), 1.0, atol=1e-6, rtol=0)
         assert (weights.max() - weights.min() > 0.01) == random
@@ -133,12 +167,14 @@ def test_what_cannot_be_dealt_out_is_refused(options, reason):
 # layers and models
 
 DECODERS = ["encoder_decoder", "self", "both"]
+RESIDUALS = ["per_branch", "none"]
 
 
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
-def test_encoder_layer_is_one_block(build, norm):
-    """One residual connection and one LayerNorm; nothing else."""
-    layer = build("weighted_transformer_base", **norm).double().encoder.layers[0]
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_encoder_layer_is_one_block(build, residual, norm):
+    """One residual connection around it and one LayerNorm; nothing else."""
+    layer = build("weighted_transformer_base", branch_residual=residual, **norm).double().encoder.layers[0]
     assert {name.split(".")[0] for name, _ in layer.named_parameters()} == {"self_attn", "self_attn_layer_norm"}
     x = torch.randn(6, 3, MODEL, dtype=torch.float64)
 
@@ -171,10 +207,12 @@ def test_decoder_layer_is_two_sublayers(build, branched, norm):
 
 @pytest.mark.parametrize("options", [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}], ids=str)
 @pytest.mark.parametrize("branched", DECODERS)
+@pytest.mark.parametrize("residual", RESIDUALS)
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
-def test_cached_decoding_equals_full(build, batch, family, branched, options):
+def test_cached_decoding_equals_full(build, batch, family, residual, branched, options):
     """A token at a time, until there were enough to multiply the weights first."""
-    model = build(f"{family}_base", branched_attention=branched, branch_weights_init="random", **options).double()
+    options = {"branched_attention": branched, "branch_residual": residual, "branch_weights_init": "random", **options}
+    model = build(f"{family}_base", **options).double()
     encoder_out = model.encoder(batch["src_tokens"][:1], batch["src_lengths"][:1])
     tokens, state = torch.full((1, 1), EOS), {}
     for _ in range(12):
@@ -185,17 +223,19 @@ def test_cached_decoding_equals_full(build, batch, family, branched, options):
 
 
 @pytest.mark.parametrize("branched", DECODERS)
-def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(build, branched):
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(build, residual, branched):
     def count(arch, **options):
         return sum(p.numel() for p in build(arch, **options).parameters())
 
     layers, d, d_ff, blocks = 2, 16, 32, 4
-    difference = blocks * (2 * HEADS + (HEADS - 1) * d - d)  # κ and α; b2_i instead of b2; no bias in W^O
+    biases = (HEADS if residual == "none" else 1) * d  # b2_i
+    difference = blocks * (2 * HEADS + biases - 2 * d)  # κ and α; b2_i instead of b2; no bias in W^O
     difference -= 2 * layers * 2 * d  # the FFN's LayerNorm
     if branched == "both":
-        difference += layers * (2 * d * d_ff + d_ff + d + 2 * HEADS + (HEADS - 1) * d - d)  # an FFN and its branches
+        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)  # an FFN and its branches
     base = count("vaswani_transformer_base")
-    assert count("weighted_transformer_base", branched_attention=branched) == base + difference
+    assert count("weighted_transformer_base", branched_attention=branched, branch_residual=residual) == base + difference
 
 
 def test_training_without_an_optimizer_for_branch_weights_is_refused(build):
