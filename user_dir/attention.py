@@ -17,6 +17,8 @@ from torch import Tensor, nn
 # Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
 # times with 16 keys, 1.4 to 1.6 with 64, as fast with 256.
 WIDENED = 256
+# Entry of the incremental state while the decoder reorders it: what one attention finds out for all.
+ONE_ORDER = "one order"
 
 
 class MultiheadAttention(modules.MultiheadAttention):
@@ -104,7 +106,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         """
         dropout = self.dropout_now()
         if not need_weights:
-            return fused_attention(q, k, v, mask, dropout), None
+            return fused_attention(q, k, v, mask, dropout, self.training), None
         scores = q @ k.transpose(-1, -2) * self.key_dim**-0.5  # [B, h, T, S]
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
@@ -165,24 +167,36 @@ class MultiheadAttention(modules.MultiheadAttention):
         return q, k, v, mask
 
     def reorder_incremental_state(self, incremental_state, new_order: Tensor):
-        """Follows beam search, which keeps the hypotheses `new_order` [B·beams]; beams stay with their sentence."""
+        """Follows a search: row i goes on with what row new_order[i] holds.
+
+        Beams share the keys of their sentence while all of them stay; once only some do, each row has keys of its own.
+        An order of as many rows as before is taken for one within the sentences, as by fairseq's own attention: beam
+        search has no other, and to look would be to wait for the device at every step.
+        """
         cache = self._get_input_buffer(incremental_state)
         if not cache:
             return incremental_state
         beams = cache.get("beams", 1)
         if beams > 1:
             if len(new_order) == beams * len(cache["prev_key"]):
-                return incremental_state  # no sentence has left: nothing that its beams share has changed
-            new_order = new_order[::beams] // beams
+                return incremental_state
+            if stay_together(new_order, beams, incremental_state.get(ONE_ORDER, {})):
+                new_order = new_order[::beams] // beams
+            else:
+                new_order, cache["beams"] = new_order // beams, 1
         for name in ("prev_key", "prev_value", "prev_key_padding_mask"):
             if cache[name] is not None:
                 cache[name] = cache[name].index_select(0, new_order)
         return self._set_input_buffer(incremental_state, cache)
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], dropout: float) -> Tensor:
-    """Eq. 1 in one kernel; see MultiheadAttention.attend."""
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled() and k.size(2) <= WIDENED:
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], dropout: float, training: bool) -> Tensor:
+    """Eq. 1 in one kernel; see MultiheadAttention.attend.
+
+    Not whether gradients are recorded decides about the kernel: they are not in the first of the two forward passes of
+    activation checkpointing, and both must compute the same.
+    """
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and training and k.size(2) <= WIDENED:
         with torch.autocast("cpu", enabled=False):
             mask = mask if mask is None or mask.dtype == torch.bool else mask.float()
             return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout).to(q.dtype)
@@ -211,6 +225,20 @@ def shared_beams(key: Tensor, beams: int) -> int:
         return 1
     sentences = key.unflatten(1, (-1, beams))
     return beams if torch.equal(sentences, sentences[:, :, :1].expand_as(sentences)) else 1
+
+
+def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
+    """Whether `order` goes on with the rows of one sentence in each of its groups of `beams` rows.
+
+    The rows of a batch that repeats a sentence look like beams until one of them ends. To look is to wait for the
+    device: the answer is put into `answers`, which the attentions of all layers are given for one order.
+    """
+    if len(order) % beams:
+        return False
+    if beams not in answers:
+        sentences = (order // beams).unflatten(0, (-1, beams))
+        answers[beams] = bool((sentences == sentences[:, :1]).all())
+    return answers[beams]
 
 
 def causal_mask(length: int, key: Tensor) -> Optional[Tensor]:

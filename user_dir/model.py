@@ -5,16 +5,24 @@ from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
+from .attention import ONE_ORDER
 from .autocast import autocast
-from .branch_weights import BranchWeights, branched_blocks, log_branch_weights, require_adopted
-from .config import VariantConfig, refuse_unsupported
+from .branch_weights import BranchWeights, BranchWeightsLog, branched_blocks, refuse_training, require_adopted
+from .config import UnsupportedOption, VariantConfig, refuse_unsupported
 from .layers import decoder_layer, encoder_layer
+
+
+NO_TORCHSCRIPT = (
+    "Our attention cannot be compiled with TorchScript; fairseq's own --arch transformer can, and takes the weights of "
+    "a vaswani_transformer as they are."
+)
 
 
 class TransformerModel(TransformerModelBase):
     """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; `VariantConfig` says which."""
 
     branch_weights = None  # of Ahmed et al. 2017: how κ and α are to be trained
+    branch_weights_log = None
     counting = False  # whether fairseq has told a number of updates
 
     @classmethod
@@ -28,16 +36,22 @@ class TransformerModel(TransformerModelBase):
 
         Raises:
             UnsupportedOption: for an option of fairseq's Transformer that is not carried
+            BranchWeightsError: for a training that could not train κ and α as the paper does
         """
         cfg = VariantConfig.from_namespace(args)
         refuse_unsupported(cfg)
+        if cfg.export:
+            raise UnsupportedOption(f"--export is for TorchScript. {NO_TORCHSCRIPT}")
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
+        if cfg.branched_attention != "none":
+            refuse_training(args)
         model = super().build_model(cfg, task)
         if cfg.branched_attention != "none":
             model.branch_weights = BranchWeights((cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5, cfg.branch_weights == "simplex")
             for block in branched_blocks(model).values():
                 block.kappa.param_group = block.alpha.param_group = model.branch_weights  # the optimizer looks for it
+            model.branch_weights_log = BranchWeightsLog(model)
         return model
 
     @classmethod
@@ -59,7 +73,19 @@ class TransformerModel(TransformerModelBase):
         loaded, self.counting = num_updates > 0 and not self.counting, True
         if self.training and self.branch_weights is not None and not loaded:
             require_adopted(self.branch_weights)
-            log_branch_weights(self)
+            self.branch_weights_log.follow()
+
+    @property
+    def full_context_alignment(self) -> bool:
+        """fairseq's generator asks before it prints alignments: True to take them from a pass over the whole hypothesis.
+
+        So it is where decoding kept no attention weights: its hub interface is asked for alignments after that was settled.
+        """
+        return not self.decoder.need_attention
+
+    def __prepare_scriptable__(self):
+        """Called by torch.jit.script."""
+        raise UnsupportedOption(NO_TORCHSCRIPT)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
@@ -80,7 +106,7 @@ class TransformerEncoder(TransformerEncoderBase):
 class TransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    need_attention = True
+    need_attention = True  # whether decoding step by step keeps the attention weights
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
@@ -89,18 +115,34 @@ class TransformerDecoder(TransformerDecoderBase):
     def forward(self, *args, **kwargs):
         return super().forward(*args, **kwargs)
 
-    def extract_features(self, *args, alignment_layer=None, **kwargs):
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        full_context_alignment=False,
+        alignment_layer=None,
+        alignment_heads=None,
+    ):
         """As fairseq's, which returns the last layer's attention weights: here only where somebody reads them.
 
         They cost a product and a softmax outside the fused attention at every step of training and of beam search.
         """
-        if alignment_layer is None and (self.training or not self.need_attention):
+        unread = self.training or (incremental_state is not None and not self.need_attention)
+        if alignment_layer is None and unread:
             alignment_layer = -1  # no layer
-        return super().extract_features(*args, alignment_layer=alignment_layer, **kwargs)
+        return super().extract_features(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+
+    def reorder_incremental_state_scripting(self, incremental_state, new_order):
+        incremental_state[ONE_ORDER] = {}
+        super().reorder_incremental_state_scripting(incremental_state, new_order)
+        del incremental_state[ONE_ORDER]
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Called by fairseq before it generates; `need_attn` is its --print-alignment."""
-        self.need_attention = need_attn
+        self.need_attention = bool(need_attn)
 
 
 def wrap(layer, cfg: VariantConfig):

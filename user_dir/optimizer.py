@@ -47,6 +47,8 @@ class FusedAdam(FairseqAdam):
         BranchWeightsError: for options with which branch weights would never train or would leave the simplex
     """
 
+    trains_branch_weights = True
+
     def __init__(self, cfg: FusedAdamConfig, params):
         FairseqOptimizer.__init__(self, cfg)
         if cfg.fp16_adam_stats:

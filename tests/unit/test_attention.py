@@ -56,10 +56,11 @@ def test_values_and_gradients_equal_the_equation(kind, key_dim, value_dim):
     torch.testing.assert_close(weights.transpose(0, 1), expected_weights)
 
 
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("length", [7, WIDENED + 1])
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_bfloat16_stays_close(length, kind):
-    """Below and above the length up to which the derivative is in float32: heads and gradients, with either mask."""
+def test_bfloat16_stays_close(length, kind, training):
+    """Below and above the length up to which training computes in float32: heads and gradients, with either mask."""
     torch.manual_seed(1)
     q, k, v, direction = torch.randn(4, 2, HEADS, length, 4, dtype=torch.bfloat16)
     padding = torch.zeros(2, length, dtype=torch.bool)
@@ -69,10 +70,19 @@ def test_bfloat16_stays_close(length, kind):
     for dtype in (torch.float, torch.bfloat16):
         inputs = [x.to(dtype).requires_grad_() for x in (q, k, v)]
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            output = fused_attention(*inputs, mask if mask.dtype == torch.bool else mask.to(dtype), 0.0)
+            output = fused_attention(*inputs, mask if mask.dtype == torch.bool else mask.to(dtype), 0.0, training)
         assert output.dtype == dtype
         results.append([x.float() for x in (output, *torch.autograd.grad((output * direction).sum(), inputs))])
     torch.testing.assert_close(*results, atol=0.03, rtol=0.03)
+
+
+def test_bfloat16_computes_the_same_without_gradients():
+    """As activation checkpointing does at first; 16 and more keys show the difference between the kernels."""
+    torch.manual_seed(1)
+    q, k, v = torch.randn(3, 2, HEADS, 24, 4, dtype=torch.bfloat16).requires_grad_()
+    with torch.no_grad():
+        first = fused_attention(q, k, v, None, 0.0, True)
+    assert torch.equal(first, fused_attention(q, k, v, None, 0.0, True))
 
 
 def test_dropout_acts_on_the_weights_in_training_only():
@@ -118,7 +128,33 @@ def test_beams_of_a_sentence_share_keys_only_where_they_are_the_same(tied):
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(weights, expected_weights)
     assert len(module._get_input_buffer(state)["prev_key"]) == (2 if tied else 6)
-    if tied:  # the first sentence is finished; the beams of the second change places
-        module.reorder_incremental_state(state, torch.tensor([5, 3, 3]))
-        output, _ = module(query[:, [5, 3, 3]], None, None, static_kv=True, incremental_state=state)
-        torch.testing.assert_close(output, expected[:, [5, 3, 3]])
+
+
+REPEATED = [torch.tensor(order) for order in (
+    [5, 3, 3],  # a sentence has ended, its beams with it; the other's have changed places
+    [2, 0, 0, 4, 5, 3],
+    [3, 4, 5, 5, 5, 3, 0, 1, 2],
+    [1, 2, 5],  # as many rows as a sentence has beams, but of two sentences
+    [0, 2, 3, 4, 5],
+    [1, 4],
+    [4],
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", REPEATED, ids=lambda order: str(order.tolist()))
+def test_rows_that_share_keys_may_go_one_by_one(order):
+    """Six sentences without beams may be two repeated three times, which end when they will."""
+    torch.manual_seed(1)
+    module = MultiheadAttention(MODEL, HEADS, encoder_decoder_attention=True).double()
+    module.set_beam_size(3)
+    source = torch.randn(5, 2, MODEL, dtype=torch.double).repeat_interleave(3, dim=1)
+    padding = torch.tensor([[False] * 5, [True] + [False] * 4]).repeat_interleave(3, dim=0)
+    state, rows = {}, torch.arange(6)
+    for chosen in (rows, order, torch.arange(len(order))):
+        module.reorder_incremental_state(state, chosen)
+        rows = rows[chosen]
+        query = torch.randn(1, len(rows), MODEL, dtype=torch.double)
+        expected, expected_weights = module(query, source[:, rows], source[:, rows], key_padding_mask=padding[rows])
+        output, weights = module(query, source[:, rows], source[:, rows], padding[rows], state, static_kv=True)
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(weights, expected_weights)

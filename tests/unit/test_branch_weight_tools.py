@@ -1,15 +1,17 @@
 """plot_branch_weights and ablate_branch_weights: what they read, draw and replace; bad input is one line."""
 
+import logging
 import math
 import re
 
 import pytest
 import torch
 from fairseq.data import indexed_dataset
+from fairseq.logging import metrics, progress_bar
 
 pytest.importorskip("matplotlib")
 
-from user_dir.branch_weights import branched_blocks  # noqa: E402
+from user_dir.branch_weights import BranchWeightsLog, branched_blocks  # noqa: E402
 from user_dir.tools import ablate_branch_weights as ablation  # noqa: E402
 from user_dir.tools import plot_branch_weights as plot  # noqa: E402
 
@@ -43,8 +45,52 @@ def test_read_run(trained, tmp_path, family, options, columns):
     for points in found.values():
         assert sorted(points) == [900, 1000]
         for weights in points.values():
-            torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
-    torch.testing.assert_close(found["encoder self-attention: α", 2][900], model.encoder.layers[1].self_attn.branch_weights()[1].detach())
+            assert sum(weights) == pytest.approx(1)
+    assert found["encoder self-attention: α", 2][900] == pytest.approx(model.encoder.layers[1].self_attn.branch_weights()[1].tolist())
+
+
+@pytest.mark.parametrize("log_format", ["simple", "json"])
+@pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
+@pytest.mark.parametrize("options", [{}, {"branched_attention": "both", "branch_weights": "softmax"}, {"branches": 1}], ids=str)
+def test_log_and_checkpoints_have_the_same_weights(build, trained, tmp_path, log_format, family, options):
+    """The log as fairseq's own classes write it while a model trains; it is drawn from wherever it says branch weights."""
+    arch = f"{family}_base"
+    trained(arch, updates=200, name="checkpoint_last.pt", **options)
+    from_checkpoint = plot.read_run(tmp_path)
+    model = build(arch, **options)
+    model.load_state_dict(torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"])
+    write_log(tmp_path / "train.log", log_format, 200, logged(model))
+    for run in (tmp_path, tmp_path / "train.log"):
+        from_log = plot.read_run(run)
+        assert list(from_log) == list(from_checkpoint)
+        for panel, points in from_checkpoint.items():
+            assert list(from_log[panel]) == [200] and from_log[panel][200] == pytest.approx(points[200], abs=6e-5)
+
+
+def logged(model):
+    """What fairseq's log shows of `model` at the end of an update."""
+    with metrics.aggregate() as values:
+        BranchWeightsLog(model).follow()
+        return values.get_smoothed_values()
+
+
+def write_log(path, log_format, updates, values):
+    handler = logging.FileHandler(path, mode="w")
+    progress_bar.logger.addHandler(handler)
+    progress_bar.logger.setLevel(logging.INFO)
+    bar = progress_bar.progress_bar([0] * 300, log_format=log_format, log_interval=100, epoch=1)
+    next(iter(bar))
+    bar.log({**values, "num_updates": updates, "wall": 7.0}, tag="train_inner", step=updates)
+    progress_bar.logger.removeHandler(handler)
+    handler.close()
+
+
+def test_a_log_without_branch_weights_does_not_hide_the_checkpoints(trained, tmp_path):
+    trained("weighted_transformer_base", name="checkpoint_last.pt")
+    found = plot.read_run(tmp_path)
+    for text in ("", "hello\n", "epoch 001:    100 / 300 loss=3, kappa_min=0.1, num_updates=100\n"):
+        (tmp_path / "train.log").write_text(text)
+        assert plot.read_run(tmp_path) == found
 
 
 def test_picture(trained, tmp_path, capsys):
@@ -56,7 +102,7 @@ def test_picture(trained, tmp_path, capsys):
 
 
 def test_lines(tmp_path):
-    found = {("encoder self-attention: κ", layer): {u: torch.tensor([0.1, 0.2, 0.7]) + layer * u for u in (0, 100)} for layer in (1, 2)}
+    found = {("encoder self-attention: κ", layer): {u: [w + layer * u for w in (0.1, 0.2, 0.7)] for u in (0, 100)} for layer in (1, 2)}
     figure = plot.draw(found, "")
     for layer, axis in enumerate(figure.axes, 1):
         lines = [line for line in axis.lines if line.get_label().startswith("branch")]
@@ -67,18 +113,26 @@ def test_lines(tmp_path):
 
 
 @pytest.mark.parametrize("mistake, words", [
-    ("plain", "checkpoint.pt has no branch weights .*train a weighted_transformer"),
-    ("empty", r"holds no checkpoint\*.pt: name the --save-dir"),
+    ("plain", "checkpoint.pt has no branch weights .*name a training of a weighted_transformer"),
+    ("empty", r"holds no checkpoint\*.pt, and no train.log with branch weights: name the --save-dir"),
     ("garbage", "is not a fairseq checkpoint"),
+    ("log", "a.log has no branch weights .*name a training of a weighted_transformer"),
+    ("no log", "a.log holds no line of a training"),
+    ("nowhere", "No such file .*nowhere.log"),
 ])  # fmt: skip
 def test_bad_run_is_one_line(saved, tmp_path, mistake, words):
+    run = {"log": "a.log", "no log": "a.log", "nowhere": "nowhere.log"}.get(mistake, ".")
     if mistake == "plain":
         saved("vaswani_transformer_base")
     if mistake == "garbage":
         (tmp_path / "checkpoint.pt").write_text("hello")
+    if mistake == "log":
+        write_log(tmp_path / "a.log", "simple", 100, {"loss": 3.5})
+    if mistake == "no log":
+        (tmp_path / "a.log").write_text("hello")
     with pytest.raises(SystemExit, match=words) as stop:
-        plot.main([str(tmp_path), "--output", str(tmp_path / "a.png")])
-    assert "\n" not in str(stop.value) and not any(tmp_path.glob("a.*"))
+        plot.main([str(tmp_path / run), "--output", str(tmp_path / "a.png")])
+    assert "\n" not in str(stop.value) and not any(tmp_path.glob("a.png*"))
 
 
 @pytest.mark.parametrize("weights", ["simplex", "softmax"])

@@ -16,7 +16,6 @@ OPTIONS = {
     "decoder of another size": {"decoder_embed_dim": 24, "decoder_output_dim": 8, "decoder_input_dim": 20},
     "no final norm": {"decoder_normalize_before": True, "no_decoder_final_norm": True},
     "gelu": {"activation_fn": "gelu"},
-    "export": {"export": True},
 }
 
 

@@ -1,59 +1,85 @@
-"""Draws the branch weights κ and α of every layer over the checkpoints of a run (Ahmed et al. 2017, figure 3).
+"""Draws the branch weights κ and α of every layer over the updates of a run (Ahmed et al. 2017, figure 3).
 
     python -m user_dir.tools.plot_branch_weights RUN --output branch-weights.png
 
-A line is a branch, the same colour in every panel; the grey line is 1/M, equal weights. The checkpoints are what fairseq-train
-keeps in its --save-dir (checkpoint*.pt): keep many (--save-interval-updates, without --keep-interval-updates) for a fine curve.
+A line is a branch, the same colour in every panel; the grey line is 1/M, equal weights. RUN is the folder of a training: its
+train.log has the weights at every --log-interval (--log-format simple or json); without one, or with one of before they were
+logged, there are those of the checkpoints in it (checkpoint*.pt). Or it is a log: fairseq-train's output, or its --log-file.
 """
 
 import argparse
 import pathlib
 import re
 
-from torch import Tensor
-
+from ..branch_weights import log_name
 from .checkpoints import BadCheckpoints, load, model_options, number_of_updates
 from .errors import ToolError, exit_in_one_line
 from .pictures import line_style, new_figure, save
+from .training_log import read_log
 
-NAME = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)\.(?P<block>.+)\.(?P<weight>kappa|alpha)")
+PARAMETER = re.compile(r"(encoder|decoder)\.layers\.\d+\.\w+\.(kappa|alpha)")
+NAME = re.compile(r"(?P<weights>kappa|alpha)_(?P<block>enc|dec|encdec)(?P<layer>\d+)")  # branch_weights.log_name
 LETTERS = {"kappa": "κ", "alpha": "α"}
-BLOCKS = {"self_attn": "self-attention", "encoder_attn": "encoder–decoder attention"}
+BLOCKS = {"enc": "encoder self-attention", "dec": "decoder self-attention", "encdec": "encoder–decoder attention"}
+NO_WEIGHTS = "has no branch weights (kappa and alpha): name a training of a weighted_transformer"
+
+# (panel column, such as "encoder self-attention: κ", layer counted from 1): {number of updates: weights [M] that sum to 1}
+Curves = dict[tuple[str, int], dict[int, list[float]]]
 
 
-def branch_weights(state: dict) -> dict[tuple[str, int, str], Tensor]:
-    """(panel column, such as "encoder self-attention: κ", layer counted from 1): weights [M] that sum to 1."""
-    softmax = model_options(state).get("branch_weights") == "softmax"
-    found = {}
-    for name, values in state["model"].items():
-        if match := NAME.fullmatch(name):
-            side = "" if match["block"] == "encoder_attn" else f"{match['side']} "
-            column = f"{side}{BLOCKS.get(match['block'], match['block'])}: {LETTERS[match['weight']]}"
-            found[column, int(match["layer"]) + 1] = values.float().softmax(0) if softmax else values.float()
+def read_run(run: pathlib.Path) -> Curves:
+    """The branch weights in a log, or in a folder's train.log or else its checkpoints.
+
+    Raises:
+        ToolError: if there are none
+    """
+    if not run.is_dir():
+        found = curves(from_log(run))
+    else:
+        try:
+            found = curves(from_log(run / "train.log"))
+        except (ToolError, FileNotFoundError):  # a folder of checkpoints alone, or a log in another format
+            found = {}
+        found = found or curves(from_checkpoints(run))
+    if not found:
+        raise ToolError(f"{run} {NO_WEIGHTS}")
     return found
 
 
-def read_run(folder: pathlib.Path) -> dict[tuple[str, int], dict[int, Tensor]]:
-    """{(column, layer): {number of updates: weights [M]}} of the run's checkpoints.
+def from_log(path: pathlib.Path) -> dict[int, dict[str, list[float]]]:
+    """{number of updates: {name in the log: weights}}: of all intervals and ends of epochs."""
+    log = read_log(path)
+    return {**log.get("train", {}), **log.get("train_inner", {})}
 
-    Raises:
-        ToolError: if there is no checkpoint, or no branch weights in one
-    """
+
+def from_checkpoints(folder: pathlib.Path) -> dict[int, dict[str, list[float]]]:
+    """As `from_log`, of all checkpoints."""
     paths = sorted(folder.glob("checkpoint*.pt"))
     if not paths:
-        raise BadCheckpoints(f"{folder} holds no checkpoint*.pt: name the --save-dir of a training")
+        raise BadCheckpoints(f"{folder} holds no checkpoint*.pt, and no train.log with branch weights: name the --save-dir of a training, or its log")
     found = {}
     for path in paths:
         state = load(path, mmap=True)
-        weights = branch_weights(state)
+        softmax = model_options(state).get("branch_weights") == "softmax"
+        weights = {log_name(name): w.float() for name, w in state["model"].items() if PARAMETER.fullmatch(name)}
         if not weights:
-            raise ToolError(f"{path} has no branch weights (parameters named kappa and alpha): train a weighted_transformer")
-        for panel, values in weights.items():
-            found.setdefault(panel, {})[number_of_updates(state)] = values.clone()  # the file is not kept open
+            raise ToolError(f"{path} {NO_WEIGHTS}")
+        found[number_of_updates(state)] = {name: (w.softmax(0) if softmax else w).tolist() for name, w in weights.items()}
     return found
 
 
-def draw(found: dict[tuple[str, int], dict[int, Tensor]], title: str):
+def curves(points: dict[int, dict]) -> Curves:
+    """Of each point what is a branch weight, by panel."""
+    found: Curves = {}
+    for updates, values in points.items():
+        for name, weights in values.items():
+            if match := NAME.fullmatch(name):
+                column = f"{BLOCKS[match['block']]}: {LETTERS[match['weights']]}"
+                found.setdefault((column, int(match["layer"])), {})[updates] = weights if isinstance(weights, list) else [weights]  # M = 1
+    return found
+
+
+def draw(found: Curves, title: str):
     """The figure: layers below each other; κ and α of each kind of block side by side."""
     columns = list(dict.fromkeys(column for column, _ in found))
     layers = sorted({layer for _, layer in found})
@@ -75,10 +101,10 @@ def draw(found: dict[tuple[str, int], dict[int, Tensor]], title: str):
     return figure
 
 
-def draw_panel(axis, points: dict[int, Tensor]) -> list:
+def draw_panel(axis, points: dict[int, list[float]]) -> list:
     """One line for each branch; returns them."""
     updates = sorted(points)
-    curves = list(zip(*(points[update].tolist() for update in updates)))  # M × updates
+    curves = list(zip(*(points[update] for update in updates)))  # M × updates
     axis.axhline(1 / len(curves), color="0.7", linewidth=0.8)
     axis.grid(alpha=0.3)
     mark = {"marker": "o", "markersize": 3} if len(updates) < 20 else {}
@@ -89,7 +115,7 @@ def draw_panel(axis, points: dict[int, Tensor]) -> list:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="plot_branch_weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=pathlib.Path, help="the folder of the checkpoints")
+    parser.add_argument("run", type=pathlib.Path, help="the folder of a training, or its log")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
     args = parser.parse_args(arguments)
     with exit_in_one_line("plot_branch_weights"):

@@ -1,0 +1,73 @@
+"""Reading fairseq-train's log: its output or --log-file, with --log-format simple or json."""
+
+import json
+import pathlib
+import re
+from collections import defaultdict
+
+import numpy as np
+
+from .errors import ToolError
+
+# What fairseq writes with --log-format simple, behind time and logger where there are such:
+INTERVAL = re.compile(r"epoch \d+:\s+\d+ / \d+ (?P<values>.+)")  # epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
+SUMMARY = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>.+)")  # epoch 001 | loss 7.6 | ppl 117.52 | …
+# and with json, on one line: {"epoch": 1, "update": 0.05, "loss": "10.7", …} or {"epoch": 1, "valid_loss": "7.6", …}
+JSON = re.compile(r"\{\"epoch\": .*\}")
+
+
+def read_line(line: str) -> tuple[str, dict] | None:
+    """What the line is about ("train_inner" for an interval, "train" for an epoch, or the name of a validation set) and its values."""
+    if match := JSON.search(line):
+        try:
+            values = {name: number(value) for name, value in json.loads(match[0]).items()}
+        except ValueError:  # a line that was cut off
+            return None
+        if "num_updates" in values:
+            return "train_inner", values
+        prefix = next((name.removesuffix("num_updates") for name in values if name.endswith("_num_updates")), None)
+        return prefix and (prefix[:-1], {name.removeprefix(prefix): value for name, value in values.items()})
+    if match := INTERVAL.search(line):
+        kind, words = "train_inner", [word.partition("=") for word in match["values"].split(", ")]
+    elif match := SUMMARY.search(line):
+        kind, words = match["subset"] or "train", [word.partition(" ") for word in match["values"].strip().split(" | ")]
+    else:
+        return None
+    values = {name: number(value) for name, _, value in words}
+    return (kind, values) if "num_updates" in values else None
+
+
+def number(text: str | float | None) -> float | list[float]:
+    """The number, the numbers of a/b/… (as κ and α are written), or NaN for what is none: such points are left out."""
+    try:
+        numbers = [float(part) for part in str(text).split("/")]
+    except ValueError:
+        return float("nan")
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
+    """{train_inner, train, valid, …: {number of updates: {name: value}}}. What a resumed training did again counts as done then.
+
+    Raises:
+        ToolError: if there is nothing of a training in it
+    """
+    found, clock = defaultdict(dict), {0: 0.0}
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if read := read_line(line):
+                kind, values = read
+                updates = int(values["num_updates"])
+                found[kind][updates] = values
+                if "wall" in values:
+                    clock[updates] = values["wall"]
+    if not found:
+        raise ToolError(
+            f"{path} holds no line of a training: name fairseq-train's output or its --log-file, "
+            "written with --log-format simple or json"
+        )
+    updates = sorted(clock)
+    for points in found.values():
+        for update, values in points.items():  # a validation has no clock of its own
+            values.setdefault("wall", float(np.interp(update, updates, [clock[u] for u in updates], right=float("nan"))))
+    return found
