@@ -1,5 +1,6 @@
 """Constants of the tests, and running a command as a person would."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -31,6 +32,17 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
+
+
+def write_preparation(data, languages=("src", "tgt"), codes="#version: 0.2\nw 1</w>\nw 2</w>\n", lowercase=False, separate=False, **tokens):
+    """What data-prep leaves beside the data-bin folder `data`: manifest.json, as far as it is read, and bpe/codes."""
+    stages = {"tok": {"options": {"lowercase": lowercase, **tokens}}, "bpe": {"options": {"separate": separate}}}
+    manifest = {"stages": stages, "source language": languages[0], "target language": languages[1]}
+    (data.parent / "manifest.json").write_text(json.dumps(manifest))
+    (data.parent / "bpe").mkdir(exist_ok=True)
+    for name in [f"codes.{language}" for language in languages] if separate else ["codes"]:
+        (data.parent / "bpe" / name).write_text(codes)
+    return data.parent / "manifest.json"
 
 
 TINY = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings".split()
