@@ -106,7 +106,7 @@ class Translator:
     """A trained model, or several as an ensemble, that translates text.
 
     Args:
-        checkpoints: files that fairseq or average_checkpoints wrote; of several, the mean of the probabilities counts
+        checkpoint, ensemble: files that fairseq or average_checkpoints wrote; of several, the mean of the probabilities counts
         data: the data-bin folder (default: that of the training)
         already_split: text is taken as it stands, as the training data were: tokens or subwords separated by spaces.
             Translations are tokens then. Data that data-prep did not prepare can only be used so
@@ -119,13 +119,14 @@ class Translator:
 
     def __init__(
         self,
-        *checkpoints: str | pathlib.Path,
+        checkpoint: str | pathlib.Path,
+        *ensemble: str | pathlib.Path,
         data: str | pathlib.Path | None = None,
         already_split: bool = False,
         autocast: str | None = None,
         device: str | None = None,
     ) -> None:
-        paths = [pathlib.Path(path) for path in checkpoints]
+        paths = [pathlib.Path(path) for path in (checkpoint, *ensemble)]
         self.data = data_of(paths) if data is None else pathlib.Path(data)
         self.device = torch_device(device)
         overrides = {} if autocast is None else {"autocast": autocast}
@@ -174,6 +175,8 @@ class Translator:
 
     def translate(self, texts: Iterable[str], **search) -> list[str]:
         """The best translation of each text; nothing for one without words. `search`: as of `search`."""
+        if isinstance(texts, str):
+            raise TypeError("translate takes a list of texts: translate([text])")
         return [found[0].text for found in self.search([self.encode(text) for text in texts], **search)]
 
     def search(self, rows: list[str], nbest: int = 1, **beam_search) -> list[list[Hypothesis]]:
@@ -185,11 +188,10 @@ class Translator:
         results = self.beam_search([self.binarise(piece) for _, piece in pieces], **beam_search)
         found: list[list[list[Hypothesis]]] = [[] for _ in rows]
         for (number, _), hypotheses in zip(pieces, results):
-            texts = [self.decode(self.task.target_dictionary.string(hypothesis["tokens"].cpu())) for hypothesis in hypotheses[:nbest]]
+            subwords = [self.task.target_dictionary.string(hypothesis["tokens"].cpu()) for hypothesis in hypotheses[:nbest]]
             scores = [hypothesis["score"].item() / math.log(2) for hypothesis in hypotheses]
-            found[number].append([*map(Hypothesis, texts, scores)])
-        joined = [[Hypothesis(" ".join(text for text, _ in row), sum(score for _, score in row) / len(row)) for row in zip(*row)] for row in found]
-        return [row or [Hypothesis("", 0.0)] for row in joined]
+            found[number].append([*map(Hypothesis, map(self.decode, subwords), scores)])
+        return [[whole(pieces) for pieces in zip(*row)] or [Hypothesis("", 0.0)] for row in found]
 
     def pieces(self, row: str) -> list[str]:
         """The row of subwords in pieces that the model takes: cut after a sentence's end, else after a word's, else anywhere."""
@@ -210,7 +212,14 @@ class Translator:
         """fairseq's beam search: translations of at most 50 subwords more than the source (Vaswani et al. 2017, section 6.1)."""
         return self.task.build_generator(self.models, GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50))
 
-    def beam_search(self, sources: list[Tensor], advance: Callable[[int], object] = lambda count: None, max_tokens=6000, batch_size=None, **generator) -> list[list[dict]]:
+    def beam_search(
+        self,
+        sources: list[Tensor],
+        advance: Callable[[int], object] = lambda count: None,
+        max_tokens: int = 6000,
+        batch_size: int | None = None,
+        **generator,
+    ) -> list[list[dict]]:
         """fairseq's hypotheses of each source [S], the best first: their tokens, score, ….
 
         Args:
@@ -221,17 +230,24 @@ class Translator:
         if not sources:
             return []
         found, search = {}, self.generator(**generator)
-        for batch in self.batches(self.task.build_dataset_for_inference(sources, [len(source) for source in sources]), max_tokens, batch_size):
+        dataset = self.task.build_dataset_for_inference(sources, [len(source) for source in sources])
+        for batch in self.batches(dataset, max_tokens, batch_size):
             found |= zip(batch["id"].tolist(), self.task.inference_step(search, self.models, batch))
             advance(len(batch["id"]))
         return [found[number] for number in range(len(sources))]
 
     def batches(self, dataset: FairseqDataset, max_tokens: int = 6000, batch_size: int | None = None) -> Iterator[dict]:
-        """All of `dataset`, sentences of like lengths together: so many subwords (if no sentence is longer) and sentences in a batch, at most."""
+        """All of `dataset`, like lengths together: at most so many subwords (or one longer sentence) and sentences in a batch."""
         order = np.argsort(dataset.src_sizes, kind="stable")
-        for numbers in dataset.batch_by_size(order, max_tokens=max(max_tokens, *map(dataset.num_tokens, order)), max_sentences=batch_size):
+        most = max(max_tokens, *map(dataset.num_tokens, order))
+        for numbers in dataset.batch_by_size(order, max_tokens=most, max_sentences=batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
             yield utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
+
+
+def whole(pieces: tuple[Hypothesis, ...]) -> Hypothesis:
+    """The translation of a row, of those of its pieces."""
+    return Hypothesis(" ".join(text for text, _ in pieces), sum(score for _, score in pieces) / len(pieces))
 
 
 def torch_device(name: str | None) -> torch.device:

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import PROJECT, write_preparation
@@ -61,6 +62,18 @@ def test_lines_of_a_file_and_of_a_pipe(model, echo, tmp_path, monkeypatch, capsy
     assert capsysbinary.readouterr().out.decode() == translations(LINES)
 
 
+def test_pipes_with_names(model, echo, tmp_path):
+    """--input <(zcat text.gz) --output >(gzip): read once, and not replaced by a file."""
+    for name in ("in", "out"):
+        os.mkfifo(tmp_path / name)
+    with ThreadPoolExecutor() as pool:
+        pool.submit((tmp_path / "in").write_text, "w1\nw2\n")
+        found = pool.submit((tmp_path / "out").read_text)
+        tool.main([*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+        assert found.result(10) == "T1(w1)\nT1(w2)\n"
+    assert (tmp_path / "out").is_fifo()
+
+
 def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
     (tmp_path / "text").write_text("w1\nw2\n")
     tool.main([*model, "--input", str(tmp_path / "text"), "--output", str(tmp_path / "text")])
@@ -69,9 +82,9 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
 
 def test_prompt(model, echo, monkeypatch, capsysbinary):
     """Each line is answered before the next one is asked for; the prompt does not mix with the translations."""
-    asked = []
+    asked, translated = [], tool.translated
     monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO("w1\n\nw2".encode())))
-    monkeypatch.setattr(tool, "translated", lambda *args, original=tool.translated: (asked.append(capsysbinary.readouterr().err) or part for part in original(*args)))
+    monkeypatch.setattr(tool, "translated", lambda *args: (asked.append(capsysbinary.readouterr().err) or part for part in translated(*args)))
     tool.main(model)
     done = capsysbinary.readouterr()
     assert b"src" in asked[0] and [text.count(b"> ") for text in asked] == [1, 1, 1]

@@ -53,6 +53,8 @@ def test_lines_and_results_go_together(files):
     assert together == [translator.translate([text])[0] for text in TEXTS]
     assert together[1] == together[3] == "" and all(together[number] for number in (0, 2, 4, 5, 6))
     assert len({*together}) >= 4
+    with pytest.raises(TypeError, match=r"translate\(\[text\]\)"):
+        translator.translate("w1 w2")
     assert translator.translate([]) == [] and translator.translate(TEXTS, batch_size=2) == together
 
 
