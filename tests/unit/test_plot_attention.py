@@ -91,15 +91,14 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
     apostrophe = "& a\n&a p\n&ap o\n&apo s\n&apos ;</w>\n"
     write_preparation(data, codes=f"#version: 0.2\nw 1</w>\nw 2</w>\n{apostrophe}", lowercase=lowercase, normalise=normalise)
     (data / "dict.src.txt").write_text((data / "dict.src.txt").read_text().replace("w45 ", "&apos; "))
-    axes = []
-    monkeypatch.setattr(tool, "save", lambda figure, path: axes.append(figure.axes[0]))
-    seen = []
-    monkeypatch.setattr(Translator, "binarise", lambda self, subwords, binarise=Translator.binarise: seen.append(subwords) or binarise(self, subwords))
-    tool.main([str(path), str(data), "--sentence", "W1 w1-w2, ' – w3", "--attention", "encoder", "--output", "a.png"])
+    axes, seen, save, binarise = [], [], tool.save, Translator.binarise
+    monkeypatch.setattr(tool, "save", lambda figure, path: axes.append(figure.axes[0]) or save(figure, path))
+    monkeypatch.setattr(Translator, "binarise", lambda self, subwords: seen.append(subwords) or binarise(self, subwords))
+    tool.main([str(path), str(data), "--sentence", "W1 w1-w2, ' – w3", "--attention", "encoder", "--output", str(tmp_path / "a.png")])
     w, dash = ("w" if lowercase else "W@@ "), "-" if normalise else "–"
     assert seen == [f"{w}1 w@@ 1@@ -@@ w2 , &apos; {dash} w@@ 3"]
     assert "'" in [label.get_text() for label in axes[0].get_xticklabels()]
-    assert capsys.readouterr().out.endswith("a.png\n")
+    assert capsys.readouterr().out.endswith("a.png\n") and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("mistake, words", [
