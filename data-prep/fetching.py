@@ -53,7 +53,7 @@ def bring(remote: Remote, file: Path) -> Path:
     """Downloads the file, or what an earlier attempt left of it to do, and verifies it."""
     partial = file.with_name(file.name + ".partial")
     if shutil.disk_usage(file.parent).free < remote.bytes:
-        raise PreparationError(f"{file.parent}: no disk space for the {remote.bytes:,} bytes of {remote.name}; free some")
+        raise PreparationError(f"{file}: no disk space for its {remote.bytes:,} bytes; free some")
     with requests.Session() as session:
         settings = pip_settings()
         session.verify = settings.get("cert", True)

@@ -1,6 +1,6 @@
 """Keeps two processes from writing the same files: the second waits until the first has ended, however it ends.
 
-    python data-prep/locking.py 9 FOLDER    # locks the shell's open file 9, until the shell and what it started close it
+    python data-prep/locking.py 9 FOLDER    # locks the shell's file 9, until it and what it started close that
 """
 
 import contextlib

@@ -400,7 +400,10 @@ CONTENT = random.Random(4).randbytes(300_000)
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves CONTENT at /file, and an index page at /simple/thing/; `cut` ends an answer after so many bytes, `answers` may hold it back."""
+    """Serves CONTENT at /file, and an index page at /simple/thing/.
+
+    `cut` ends an answer after so many bytes, `answers` may hold it back.
+    """
 
     daemon_threads = True
 
@@ -502,11 +505,11 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
 def test_two_downloads_of_a_file_at_a_time(server, tmp_path):
     """The second waits for the first and takes what it has brought."""
     server.answers.clear()
-    script = f"import pathlib, fetching; fetching.fetch(fetching.{remote(server.url + '/file')}, pathlib.Path({str(tmp_path)!r}), None)"
-    first = start(script)
+    script = "import pathlib, sys, fetching; fetching.fetch(eval(sys.argv[1], vars(fetching)), pathlib.Path(sys.argv[2]), None)"
+    first = start(script, remote(server.url + "/file"), tmp_path)
     while not server.requested and first.poll() is None:
         time.sleep(0.1)
-    second = start(script)
+    second = start(script, *first.args[3:])
     assert second.stderr.readline().endswith(f"thing-1.tar.gz: {WAITING}")
     server.answers.set()
     assert [process.wait() for process in (first, second)] == [0, 0]
@@ -530,7 +533,7 @@ def test_a_full_disk_is_noticed_before_the_download(server, tmp_path, monkeypatc
     from errors import PreparationError
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
-    with pytest.raises(PreparationError, match="no disk space for the 300,000 bytes"):
+    with pytest.raises(PreparationError, match="no disk space for its 300,000 bytes"):
         fetching.fetch(remote(server.url + "/file"), tmp_path, None)
     assert not server.requested
 
