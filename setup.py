@@ -4,6 +4,10 @@ import pathlib
 
 from setuptools import setup
 
+# Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
+tools = ["translate", "average_checkpoints", "score", "compare", "precision", "ablate_branch_weights"]
+tools += ["plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
+
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
 
 setup(
@@ -14,6 +18,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=["user_dir", "user_dir.tools"],
+    entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
     python_requires=">=3.11",  # fairseq-fixed is the fairseq that imports there
     install_requires=[
         "fairseq-fixed>=0.12.3.1,<0.13",  # imports as `fairseq`: trainer, data, generator

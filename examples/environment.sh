@@ -74,5 +74,5 @@ wanted="$(cksum < "$project/setup.py") $(cksum < "$project/examples/constraints.
 note=$(python -c 'import sys; print(sys.prefix)')/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
 if [ "$(cat "$note.$extras.installed" 2>/dev/null)" != "$wanted" ]; then
   install_project
-  echo "$wanted" | tee "$note.$extras.installed" > "$note..installed"
+  for has in "" "$extras" ${extras/dev/plot}; do echo "$wanted" > "$note.$has.installed"; done  # dev has what plot has
 fi

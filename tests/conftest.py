@@ -8,8 +8,7 @@ import pytest
 import torch
 from fairseq import models
 from fairseq.data import Dictionary
-from fairseq.dataclass.configs import GenerationConfig
-from support import EOS, PAD, SMALL, run
+from support import EOS, PAD, SMALL, run, save_checkpoint
 
 import user_dir  # noqa: F401  (registers the architectures)
 
@@ -45,24 +44,7 @@ def saved(build, dictionary, tmp_path):
         data.mkdir(exist_ok=True)
         for language in ("src", "tgt"):
             dictionary.save(str(data / f"dict.{language}.txt"))
-        cfg = {
-            "model": argparse.Namespace(arch=arch, _name=arch, **{**SMALL, **options}),
-            "task": {
-                "_name": "translation",
-                "data": "elsewhere",
-                "source_lang": "src",
-                "target_lang": "tgt",
-                # fairseq's trainer copies these from another group of options
-                "train_subset": "train",
-                "dataset_impl": None,
-                "required_seq_len_multiple": 1,
-            },
-            "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False},
-            "generation": vars(GenerationConfig()),
-        }
-        history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
-        state = {"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}
-        torch.save(state, tmp_path / name)
+        save_checkpoint(tmp_path / name, model, argparse.Namespace(arch=arch, _name=arch, **{**SMALL, **options}), "elsewhere", ("src", "tgt"), updates)
         return model, tmp_path / name, data
 
     return saved

@@ -1,9 +1,13 @@
 """Constants of the tests, and running a command as a person would."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
+
+import torch
+from fairseq.dataclass.configs import GenerationConfig
 
 import user_dir
 
@@ -31,6 +35,38 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
+
+
+def save_checkpoint(path, model, options, data, languages, updates=100):
+    """`model` as fairseq saves it after so many updates; options: a Namespace with the model's."""
+    cfg = {
+        "model": options,
+        "task": {
+            "_name": "translation",
+            "data": str(data),
+            "source_lang": languages[0],
+            "target_lang": languages[1],
+            # fairseq's trainer copies these from another group of options
+            "train_subset": "train",
+            "dataset_impl": None,
+            "required_seq_len_multiple": 1,
+        },
+        "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False},
+        "generation": vars(GenerationConfig()),
+    }
+    history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
+    torch.save({"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}, path)
+
+
+def write_preparation(data, languages=("src", "tgt"), codes="#version: 0.2\nw 1</w>\nw 2</w>\n", lowercase=False, separate=False, **tokens):
+    """What data-prep leaves beside the data-bin folder `data`: manifest.json, as far as it is read, and bpe/codes."""
+    stages = {"tok": {"options": {"lowercase": lowercase, **tokens}}, "bpe": {"options": {"separate": separate}}}
+    manifest = {"stages": stages, "source language": languages[0], "target language": languages[1]}
+    (data.parent / "manifest.json").write_text(json.dumps(manifest))
+    (data.parent / "bpe").mkdir(exist_ok=True)
+    for name in [f"codes.{language}" for language in languages] if separate else ["codes"]:
+        (data.parent / "bpe" / name).write_text(codes)
+    return data.parent / "manifest.json"
 
 
 TINY = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings".split()

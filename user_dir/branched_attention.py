@@ -7,8 +7,8 @@
 with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper keeps
 the Transformer's residual connections and does not say where; with x = Q, what the attention is given, --branch-residual is
 
-    none        Σ_i α_i FFN_i(head̄_i)                            eq. 7 to the letter: BranchedAttention
-    per_branch  Σ_i M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2   x in each branch: ResidualBranchedAttention
+    none        Σ_i α_i FFN_i(head̄_i)                                 eq. 7 to the letter: BranchedAttention
+    per_branch  Σ_i M α_i (h_i + FFN_i(x + h_i)), h_i = M head̄_i + b   x in each branch: ResidualBranchedAttention
     shared      the Transformer's two sublayers: see weighted_heads.py
 
 The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's do:
@@ -58,20 +58,20 @@ class BranchedAttention(BranchWeightedAttention):
         refuse_uneven(ffn_dim, self.ffns)
         self.activation_fn = utils.get_activation_fn(activation)
         self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
-        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim, bias=False)
-        self.fc1 = nn.Linear(embed_dim, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, embed_dim, bias=False)
-        self.fc2.bias = nn.Parameter(torch.empty(self.ffns, embed_dim))
-        self.reset_branches()
+        self.build_matrices(ffn_dim)
 
     @torch.no_grad()
-    def reset_branches(self) -> None:
-        """Initialises each W^O_i, W1_i and W2_i as a matrix of its own (Glorot), and biases with 0.
+    def build_matrices(self, ffn_dim: int) -> None:
+        """W^O, W1 and W2: each W^O_i, W1_i and W2_i is at first as a matrix of its own (Glorot), biases are 0.
 
         W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without branch
         weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
         loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
+        self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
+        self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, self.embed_dim, bias=False)
+        self.fc2.bias = nn.Parameter(torch.zeros(self.ffns, self.embed_dim))
         for weight, count, scale in (
             (self.out_proj.weight.T, self.branches, self.branches),
             (self.fc1.weight, self.ffns, 1),
@@ -80,25 +80,23 @@ class BranchedAttention(BranchWeightedAttention):
             for matrix in weight.unflatten(0, (count, -1)):
                 nn.init.xavier_uniform_(matrix, gain=scale)
         nn.init.zeros_(self.fc1.bias)
-        nn.init.zeros_(self.fc2.bias)
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
+        matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
+        return self.ffns_of(heads, self.fc1.bias.view(self.ffns, 1, -1), matrices)
+
+    def ffns_of(self, heads: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
+        """Σ_i α_i FFN_i, with `before`, broadcastable to [M, N, f], what hidden units get beside head̄_i W1_i."""
         x = heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)  # [M, N, h/M · d_v]
-        m = self.matrices(x.size(1), incremental_state)
-        first, last = (x @ m.w_o, m.w1) if m.folded is None else (x, m.folded)
-        x = torch.baddbmm(self.before_heads(query), first, last)  # [M, N, f]
+        first, last = (x @ matrices.w_o, matrices.w1) if matrices.folded is None else (x, matrices.folded)
+        x = torch.baddbmm(before, first, last)  # [M, N, f]
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
             x = (self.branch_weights()[1].to(x.dtype) @ x.flatten(1)).unflatten(0, x.shape[1:])  # [N, f]
         else:
             x = x.transpose(0, 1).flatten(1)  # [N, d_ff]
-        x = F.linear(x, m.w2, m.b2).unflatten(0, heads.shape[:2])
-        return x if m.beside is None else x + heads.flatten(2) @ m.beside
-
-    def before_heads(self, query: Tensor) -> Tensor:
-        """What the hidden units of FFN_i get beside head̄_i W1_i: b1_i, broadcastable to [M, N, f]."""
-        return self.fc1.bias.view(self.ffns, 1, -1)
+        return F.linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
 
     def matrices(self, tokens: int, incremental_state: Optional[dict]) -> "Matrices":
         """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
@@ -114,12 +112,12 @@ class BranchedAttention(BranchWeightedAttention):
     def weigh(self) -> "Matrices":
         """The parameters with κ and α in them; nothing is multiplied yet."""
         kappa, alpha = self.branch_weights()
-        return Matrices(*self.weigh_inside(kappa, alpha), b2=(self.fc2.bias * alpha[:, None]).sum(dim=0))
+        return Matrices(*self.weigh_inside(kappa, self.fc1.weight, alpha), b2=(self.fc2.bias * alpha[:, None]).sum(dim=0))
 
-    def weigh_inside(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """W^O_i, W1_i and W2_i of `Matrices` with these [M] in the place of κ and α."""
+    def weigh_inside(self, kappa: Tensor, w1: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """W^O_i, W1_i and W2_i of `Matrices` with these in the place of κ [M], W1 [d_ff, d] and α [M]."""
         w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0) * kappa[:, None, None]
-        w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
+        w1 = w1.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
         return w_o, w1, self.fc2.weight if self.shared_ffn else scale_branches(self.fc2.weight, alpha)
 
     def folding_pays(self, tokens: int) -> bool:
@@ -137,7 +135,7 @@ class Matrices(NamedTuple):
     w2: Tensor  # [d, d_ff]: α_i W2_i; of a shared FFN W2, which multiplies Σ_i α_i max(0, …)
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Optional[Tensor] = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
-    beside: Optional[Tensor] = None  # [h · d_v, d]: α_i κ_i W^O_i, by which heads reach the output beside the FFN
+    b1: Optional[Tensor] = None  # [d_ff]: b1_i, where something is added to it
 
 
 class BranchedRelativeAttention(BranchedAttention, RelativeMultiheadAttention):
@@ -145,26 +143,39 @@ class BranchedRelativeAttention(BranchedAttention, RelativeMultiheadAttention):
 
 
 class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2, with x the queries and fc2.bias [d].
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2 with h_i = M κ_i head_i W^O_i + b and x the queries.
 
-    An FFN that all branches share is as wide as theirs together: α_i FFN(x + M head̄_i) instead of M α_i FFN_i(…).
+    norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, which is the standard deviation of x + Σ_i h_i: one for all
+    branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
+
+    Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that all
+    branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.
     """
 
-    @torch.no_grad()
-    def reset_branches(self) -> None:
-        """As fairseq initialises W^O and FFN of the Transformer."""
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        self.fc1.reset_parameters()
-        self.fc2 = nn.Linear(self.fc1.out_features, self.embed_dim)
+    def build_matrices(self, ffn_dim: int) -> None:
+        """As fairseq has them in the Transformer; W^O is there already."""
+        self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
+        self.norm = nn.LayerNorm(self.embed_dim)
 
-    def before_heads(self, query: Tensor) -> Tensor:
-        """x W1_i + b1_i [M, N, f], one product for all branches."""
-        return self.fc1(query).flatten(0, 1).unflatten(1, (self.ffns, -1)).transpose(0, 1)
+    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+        matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
+        bias = self.out_proj.bias
+        together = heads.flatten(2) @ matrices.w_o.flatten(0, 1) + self.branches * bias  # Σ_i h_i
+        wide = torch.promote_types(query.dtype, torch.float32)
+        variance = (query + together).to(wide).var(dim=-1, unbiased=False, keepdim=True)
+        by_deviation = (variance + self.norm.eps).rsqrt().to(query.dtype)  # [T, B, 1]
+        w1 = matrices.w1[: self.ffns].mT.flatten(0, 1)
+        before = F.linear((query + bias) * by_deviation, w1, matrices.b1)  # of x, one product for all branches
+        before = before.flatten(0, 1).unflatten(1, (self.ffns, -1)).transpose(0, 1)  # [M, N, f]
+        return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
 
     def weigh(self) -> Matrices:
         kappa, alpha = self.branch_weights()
-        w_o, w1, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
-        return Matrices(w_o, w1, w2, self.fc2.bias, beside=(w_o * (self.branches * alpha)[:, None, None]).flatten(0, 1))
+        w1 = self.fc1.weight * self.norm.weight
+        w1 = w1 - w1.mean(dim=1, keepdim=True)  # (y − mean y) w = y (w − mean w)
+        weighed = self.weigh_inside(self.branches * kappa, w1, self.ffns * alpha)
+        return Matrices(*weighed, b2=self.fc2.bias, b1=self.fc1(self.norm.bias))
 
 
 class ResidualBranchedRelativeAttention(ResidualBranchedAttention, RelativeMultiheadAttention):

@@ -8,6 +8,8 @@ import pytest
 import torch
 from fairseq.data import indexed_dataset
 from fairseq.logging import metrics, progress_bar
+from sacrebleu.metrics import BLEU
+from support import write_preparation
 
 pytest.importorskip("matplotlib")
 
@@ -163,12 +165,13 @@ def test_random_weights_are_uniform_on_the_simplex():
 def subset(trained, dictionary, tmp_path):
     """subset(): model, checkpoint and data folder with a test set of eleven pairs, whose text lies where prepare.py puts it."""
 
-    def subset():
+    def subset(**preparation):
         model, path, data = trained("weighted_transformer_base")
         lines = [" ".join(f"w{(i * j) % 46}" for j in range(1, 4 + i % 5)) for i in range(11)]
+        write_preparation(data, **preparation)
         (tmp_path / "raw").mkdir()
         for language in ("src", "tgt"):
-            (tmp_path / "raw" / f"test.{language}").write_text("".join(f"{line}\n" for line in lines))
+            (tmp_path / "raw" / f"test.{language}").write_text("".join(f"{line.capitalize()}\n" for line in lines))
             prefix = str(data / f"test.src-tgt.{language}")
             builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=len(dictionary))
             for line in lines:
@@ -202,11 +205,41 @@ def test_table(subset, capsys):
         assert float(loss) == pytest.approx(loss_by_equation(model, sentences), abs=1e-3)
 
 
+@pytest.mark.parametrize("form", ["lower-cased", "published", "as text"])
+def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
+    """Tokens against tokens where no text as published belongs to the data: lower-cased, or not prepared by data-prep."""
+    _, path, data, sentences = subset(lowercase=form == "lower-cased")
+    if form == "published":
+        (data.parent / "manifest.json").unlink()
+    if form != "as text":
+        (data.parent / "raw/test.tgt").unlink()  # not read
+    texts = [dictionary.string(sentence) for sentence in sentences]
+    found = [*texts[:-3], "w1 w2 w3 w4 w5", "W4 w9 w16 w25 w36", "<unk>"]
+    monkeypatch.setattr(ablation, "evaluate", lambda *arguments: (found, 1.0, 2.0))
+    ablation.main([str(path), str(data), "--seeds"])
+    _, row, *_, settings = capsys.readouterr().out.splitlines()
+    bleu = float(row.split()[1])
+    if form == "as text":
+        expected = BLEU().corpus_score(found, [[text.capitalize() for text in texts]]).score
+        assert "sacreBLEU" in settings and "tok:13a" in settings
+    else:
+        expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(found, [texts]).score
+        assert "BLEU of tokens" in settings and "tok:none" in settings
+    assert 20 < bleu < 95 and bleu == pytest.approx(expected, abs=0.05)
+
+
+def test_published_data_have_no_text_to_name(subset, capsys):
+    _, path, data, _ = subset()
+    (data.parent / "manifest.json").unlink()
+    with pytest.raises(SystemExit, match="was not prepared by data-prep.*leave --reference out"):
+        ablation.main([str(path), str(data), "--reference", str(data.parent / "raw/test.tgt")])
+
+
 @pytest.mark.parametrize("mistake, words", [
     ("plain", "no branch weights .*name a checkpoint of a weighted_transformer"),
     ("lines", "test.tgt has 10 lines and test of .* 11 sentences: name its text with --reference"),
     ("subset", "Dataset not found: valid"),
-    ("reference", "No such file"),
+    ("reference", "test.tgt cannot be read: No such file"),
 ])  # fmt: skip
 def test_bad_ablation_is_one_line(saved, subset, tmp_path, mistake, words):
     path, data = saved("vaswani_transformer_base")[1:] if mistake == "plain" else subset()[1:3]

@@ -23,13 +23,14 @@ def block(of=BranchedAttention, **options):
     options = {"ffn_dim": FFN, "self_attention": True, "random": True, **options}
     module = of(MODEL, HEADS, **options).double()
     with torch.no_grad():
-        for bias in (module.fc1.bias, module.fc2.bias):
-            bias.normal_()
+        for name, parameter in module.named_parameters():
+            if name in ("out_proj.bias", "fc1.bias", "fc2.bias", "norm.weight", "norm.bias"):
+                parameter.normal_()
     return module.eval()
 
 
 def by_equation(module, heads, x):
-    """Eq. 6 and 7 in a loop over branches; --branch-residual per_branch: Σ M α_i (M head̄_i + FFN_i(x + M head̄_i)) + b2.
+    """Eq. 6 and 7 in a loop over branches; --branch-residual per_branch: Σ h_i + Σ M α_i FFN_i(norm(x + h_i)) + b2.
 
     heads [T, B, h, d_v], x [T, B, d] → [T, B, d]
     """
@@ -38,23 +39,27 @@ def by_equation(module, heads, x):
     residual = isinstance(module, ResidualBranchedAttention)
     d_v = module.value_dim * each
     width = FFN if module.shared_ffn else FFN // branches
-    total = 0
+    bars = []
     for i in range(branches):
         head = heads[:, :, i * each : (i + 1) * each].flatten(2)
+        bars.append(kappa[i] * head @ module.out_proj.weight[:, i * d_v : (i + 1) * d_v].T)
+    if residual:
+        bars = [branches * bar + module.out_proj.bias for bar in bars]
+        deviation = ((x + sum(bars)).var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    total = sum(bars) + module.fc2.bias if residual else 0
+    for i, head_bar in enumerate(bars):
         units = slice(0, FFN) if module.shared_ffn else slice(i * width, (i + 1) * width)
-        w_o = module.out_proj.weight[:, i * d_v : (i + 1) * d_v].T
         w1, b1 = module.fc1.weight[units].T, module.fc1.bias[units]
         w2, b2 = module.fc2.weight[:, units].T, module.fc2.bias
-        head_bar = kappa[i] * head @ w_o
         if residual:
-            h = x + branches * head_bar
+            y = x + head_bar
+            y = module.norm.weight * (y - y.mean(-1, keepdim=True)) / deviation + module.norm.bias
             times = 1 if module.shared_ffn else branches
-            ffn = torch.clamp(h @ w1 + b1, min=0) @ w2
-            total = total + branches * alpha[i] * branches * head_bar + times * alpha[i] * ffn
+            total = total + times * alpha[i] * (torch.clamp(y @ w1 + b1, min=0) @ w2)
         else:
             b2 = b2[0 if module.shared_ffn else i]
             total = total + alpha[i] * (torch.clamp(head_bar @ w1 + b1, min=0) @ w2 + b2)
-    return total + module.fc2.bias if residual else total
+    return total
 
 
 FORMS = [BranchedAttention, ResidualBranchedAttention]
@@ -97,7 +102,7 @@ def test_heads_of_relative_branches_are_those_of_relative_attention(form):
     module = block(form, distance=2)
     plain = RelativeMultiheadAttention(MODEL, HEADS, distance=2, self_attention=True).double().eval()
     names = plain.load_state_dict(module.state_dict(), strict=False)
-    assert names.missing_keys == ["out_proj.bias"]  # eq. 6 has none
+    assert names.missing_keys == (["out_proj.bias"] if module.out_proj.bias is None else [])  # eq. 6 has none
     x = torch.randn(7, 5, MODEL, dtype=torch.float64, requires_grad=True)
     with torch.no_grad():
         of_plain, _ = plain.heads(x, x, None, None, None, False)
@@ -119,17 +124,16 @@ def test_one_branch_is_the_ffn_of_attention():
     assert torch.equal(module(x, x, x, need_weights=False)[0], y)
 
 
-def test_equal_weights_are_heads_and_an_ffn_of_the_bases_size():
-    """κ = α = 1/M: Σ head_i W^O_i + Σ FFN_i(x + head_i W^O_i), from matrices as fairseq initialises them."""
-    module = block(ResidualBranchedAttention, random=False)
-    base, linear = MultiheadAttention(MODEL, HEADS, self_attention=True), torch.nn.Linear(FFN, MODEL)
-    for ours, of_base in ((module.out_proj, base.out_proj), (module.fc2, linear)):
-        torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std(), rtol=0.15, atol=0)
-    x = torch.randn(3, 20, MODEL, dtype=torch.float64)
-    heads, _ = module.heads(x, x, None, None, None, False)
-    parts = [head @ w_o.T for head, w_o in zip(heads.unbind(2), module.out_proj.weight.chunk(HEADS, 1))]
-    hidden = [F.linear(x + p, w1, b1).relu() for p, w1, b1 in zip(parts, module.fc1.weight.chunk(HEADS), module.fc1.bias.chunk(HEADS))]
-    expected = sum(parts) + F.linear(torch.cat(hidden, -1), module.fc2.weight, module.fc2.bias)
+def test_one_branch_with_a_residual_is_attention_and_ffn():
+    """κ = α = 1: y = MultiHead(x), y + FFN(LayerNorm(x + y)), with matrices as fairseq initialises them."""
+    module = block(ResidualBranchedAttention, branches=1)
+    attention, linear = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval(), torch.nn.Linear(FFN, MODEL)
+    for ours, of_base in ((module.out_proj, attention.out_proj), (module.fc2, linear)):
+        torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std().float(), rtol=0.15, atol=0)
+    attention.load_state_dict(module.state_dict(), strict=False)
+    x = torch.randn(1, 20, MODEL, dtype=torch.float64)
+    y, _ = attention(x, x, x, need_weights=False)
+    expected = y + module.fc2(torch.relu(module.fc1(module.norm(x + y))))
     torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
 
 
@@ -229,11 +233,11 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
         return sum(p.numel() for p in build(arch, **options).parameters())
 
     layers, d, d_ff, blocks = 2, 16, 32, 4
-    biases = (HEADS if residual == "none" else 1) * d  # b2_i
-    difference = blocks * (2 * HEADS + biases - 2 * d)  # κ and α; b2_i instead of b2; no bias in W^O
-    difference -= 2 * layers * 2 * d  # the FFN's LayerNorm
+    # b2_i, or as in the base the biases of W^O and W2 and the FFN's LayerNorm
+    biases = (HEADS if residual == "none" else 4) * d
+    difference = blocks * (2 * HEADS + biases - 4 * d)  # κ and α beside them
     if branched == "both":
-        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)  # an FFN and its branches
+        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)  # an FFN and its branches, but one bias of W^O more in the base
     base = count("vaswani_transformer_base")
     assert count("weighted_transformer_base", branched_attention=branched, branch_residual=residual) == base + difference
 

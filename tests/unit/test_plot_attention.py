@@ -5,8 +5,10 @@ import torch
 
 pytest.importorskip("matplotlib")
 
+from support import write_preparation  # noqa: E402
+
 from user_dir.tools import plot_attention as tool  # noqa: E402
-from user_dir.tools.checkpoints import load_model  # noqa: E402
+from user_dir.translator import Translator  # noqa: E402
 
 FAMILIES = ["vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer"]
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
@@ -66,10 +68,11 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     tool.main([str(path), str(data), "--sentence", "w3 w4 w5", "--already-split", "--attention", kind, "--layer", "1", "--output", "a.png"])
     translation = capsys.readouterr().out.splitlines()[0].split()
 
-    model, task, _ = load_model(path, data)
+    translator = Translator(path, data=data, already_split=True)
     source = dictionary.encode_line("w3 w4 w5", add_if_not_exist=False).long()
-    target = tool.translate(model, task, source, 4, 0.6)
+    target = translator.beam_search([source])[0][0]["tokens"]
     assert [dictionary[token] for token in target] == [*translation, "</s>"]
+    (model,) = translator.models
     weights = tool.attention_weights(model, tool.choose(model, kind, 1), source, target)
     heads = [axis for axis in figures[0].axes if axis.images]
     assert len(heads) == 4
@@ -80,15 +83,22 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     assert labels == {"encoder": (source, source), "decoder": (target, previous), "encoder-decoder": (target, source)}[kind]
 
 
-def test_sentence_is_split_as_prepared(saved, tmp_path, capsys):
-    """Punctuation normalised, tokenised and split into subwords by the codes beside the data folder; an unknown subword is <unk>."""
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch, capsys, lowercase, normalise):
+    """Hyphens within words stay, case and punctuation are what the manifest says; a label has ' for &apos;."""
     _, path, data = saved("vaswani_transformer_base")
-    (tmp_path / "bpe").mkdir()
-    (tmp_path / "bpe" / "codes").write_text("#version: 0.2\nw 3</w>\n")
-    assert tool.split("w3 – w3, w4", ("en", "de"), tmp_path / "bpe" / "codes") == "w3 - w3 , w@@ 4"
-    tool.main([str(path), str(data), "--sentence", "w3 w3, unheard", "--output", str(tmp_path / "attention.png")])
-    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out.endswith("attention.png\n")
+    apostrophe = "& a\n&a p\n&ap o\n&apo s\n&apos ;</w>\n"
+    write_preparation(data, codes=f"#version: 0.2\nw 1</w>\nw 2</w>\n{apostrophe}", lowercase=lowercase, normalise=normalise)
+    (data / "dict.src.txt").write_text((data / "dict.src.txt").read_text().replace("w45 ", "&apos; "))
+    axes, seen, save, binarise = [], [], tool.save, Translator.binarise
+    monkeypatch.setattr(tool, "save", lambda figure, path: axes.append(figure.axes[0]) or save(figure, path))
+    monkeypatch.setattr(Translator, "binarise", lambda self, subwords: seen.append(subwords) or binarise(self, subwords))
+    tool.main([str(path), str(data), "--sentence", "W1 w1-w2, ' – w3", "--attention", "encoder", "--output", str(tmp_path / "a.png")])
+    w, dash = ("w" if lowercase else "W@@ "), "-" if normalise else "–"
+    assert seen == [f"{w}1 w@@ 1@@ -@@ w2 , &apos; {dash} w@@ 3"]
+    assert "'" in [label.get_text() for label in axes[0].get_xticklabels()]
+    assert capsys.readouterr().out.endswith("a.png\n") and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("mistake, words", [
@@ -100,14 +110,14 @@ def test_sentence_is_split_as_prepared(saved, tmp_path, capsys):
     ({"--output": "nowhere/a.png"}, "No such file"),
     ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
     ({"data": "."}, "holds no dictionaries"),
-    ({"--bpe-codes": "codes"}, "there are no subword codes codes"),
+    ({"prepared": "no"}, "no manifest.json of data-prep beside .*--already-split"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):
     _, path, data = saved("vaswani_transformer_base")
     monkeypatch.chdir(tmp_path)
     options = {"--sentence": "w3 w4", "--output": "a.png", **mistake}
     places = [options.pop("checkpoint", str(path)), options.pop("data", str(data))]
-    split = [] if "--bpe-codes" in mistake else ["--already-split"]
+    split = [] if options.pop("prepared", None) else ["--already-split"]
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([*places, *split, *[word for pair in options.items() for word in pair]])
     assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_attention: ")

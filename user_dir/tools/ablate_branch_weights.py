@@ -1,27 +1,30 @@
 """Scores a Weighted Transformer with its learned branch weights, with uniform and with random ones (Ahmed et al. 2017, table 3).
 
-    python -m user_dir.tools.ablate_branch_weights RUN/average.pt DATA/data-bin
+    python -m user_dir.tools.ablate_branch_weights RUN/average.pt
 
 κ and α are replaced in the trained model, which is not trained again: learned, 1/M each, and drawn at random, where each point
 of the simplex is equally likely (Dirichlet(1, …, 1); the paper does not say how it drew), anew in every block, a row for each
-seed. A row has sacreBLEU of the translations (beam search with fairseq's generator, subwords joined, detokenised by Moses)
-and the model's loss and perplexity on the same sentences, which need no search.
+seed. A row has BLEU of the translations (beam search with fairseq's generator) and the model's loss and perplexity on the same
+sentences, which need no search. BLEU is sacreBLEU of detokenised text against raw/ beside the data folder, or --reference;
+BLEU of tokens, as tools.score and fairseq-generate compute it, where the training data are lower-cased or were not prepared
+by data-prep, so that no text as published belongs to them.
 """
 
 import argparse
 import pathlib
 from collections.abc import Callable, Iterator
 
-import sacrebleu
 import torch
-from fairseq import utils
 from fairseq.logging import metrics
-from sacremoses import MosesDetokenizer
+from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
 from ..branch_weights import branched_blocks
-from .checkpoints import load_model
+from ..checkpoints import data_of
+from ..translator import Translator, joined, preparation_of
 from .errors import ToolError, exit_in_one_line
+from .score import TOKENS, token_bleu
+from .translations import read_lines
 
 Draw = Callable[[int], Tensor]  # M → a point [M] of the simplex
 
@@ -50,20 +53,17 @@ def random(seed: int) -> Draw:
     return draw
 
 
-def evaluate(model, task, criterion, generator, batches) -> tuple[list[str], float, float]:
-    """Translations in the subset's order, loss (bits a token) and perplexity of the model as it is now."""
-    detokenizer = MosesDetokenizer(task.cfg.target_lang)
-    translations, device = {}, next(model.parameters()).device
+def evaluate(translator: Translator, dataset, criterion, search: dict, max_tokens: int) -> tuple[list[str], float, float]:
+    """Translations in the order of `dataset`, in subwords; loss (bits a token) and perplexity of the model as it is now."""
+    (model,), task, generator, found = translator.models, translator.task, translator.generator(**search), {}
     with metrics.aggregate(new_root=True) as values:
-        for sample in batches.next_epoch_itr(shuffle=False):
-            sample = utils.apply_to_sample(lambda x: x.to(device), sample)
-            *_, log = task.valid_step(sample, model, criterion)
+        for batch in translator.batches(dataset, max_tokens):
+            *_, log = task.valid_step(batch, model, criterion)
             task.reduce_metrics([log], criterion)
-            for number, hypotheses in zip(sample["id"].tolist(), task.inference_step(generator, [model], sample)):
-                words = task.target_dictionary.string(hypotheses[0]["tokens"].int().cpu(), "subword_nmt")
-                translations[number] = detokenizer.detokenize(words.split())
+            for number, hypotheses in zip(batch["id"].tolist(), task.inference_step(generator, [model], batch)):
+                found[number] = task.target_dictionary.string(hypotheses[0]["tokens"].cpu())
     means = values.get_smoothed_values()
-    return [translations[number] for number in sorted(translations)], means["loss"], means["ppl"]
+    return [found[number] for number in range(len(dataset))], means["loss"], means["ppl"]
 
 
 def rows(seeds: list[int]) -> Iterator[tuple[str, Draw | None]]:
@@ -77,10 +77,10 @@ def rows(seeds: list[int]) -> Iterator[tuple[str, Draw | None]]:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ablate_branch_weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=pathlib.Path)
-    parser.add_argument("data", type=pathlib.Path, help="the data-bin folder")
+    parser.add_argument("data", type=pathlib.Path, nargs="?", help="the data-bin folder (default: that of the training)")
     parser.add_argument("--subset", default="test", help="what to translate (default: %(default)s)")
     parser.add_argument(
-        "--reference", type=pathlib.Path, metavar="FILE", help="its untokenised target text (default: raw/SUBSET.LANGUAGE beside the data folder)"
+        "--reference", type=pathlib.Path, metavar="FILE", help="its target text as published (default: raw/SUBSET.LANGUAGE beside the data folder, or none, see above)"
     )
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help="of the random weights (default: 1 2 3)")
     parser.add_argument("--beam", type=int, default=4, help="beam size (default: %(default)s)")
@@ -92,34 +92,39 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     with exit_in_one_line("ablate_branch_weights"):
-        model, task, cfg = load_model(args.checkpoint, args.data)
+        data = args.data or data_of([args.checkpoint])
+        prepared = preparation_of(data)
+        if args.reference and not prepared:
+            raise ToolError(f"{data} was not prepared by data-prep, so its text is compared token by token: leave --reference out")
+        translator = Translator(args.checkpoint, data=data, already_split=not prepared)
+        (model,), task = translator.models, translator.task
         blocks = branched_blocks(model).values()
         if not blocks:
             raise ToolError("the model has no branch weights (parameters named kappa and alpha): name a checkpoint of a weighted_transformer")
-        path = args.reference or args.data.resolve().parent / "raw" / f"{args.subset}.{task.cfg.target_lang}"
-        references = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         task.load_dataset(args.subset)
         dataset = task.dataset(args.subset)
-        if len(references) != len(dataset):
-            raise ToolError(
-                f"{path} has {len(references)} lines and {args.subset} of {args.data} {len(dataset)} sentences: "
-                "name its text with --reference"
-            )
-        model.prepare_for_inference_(cfg)
-        if torch.cuda.is_available():
-            model.cuda()
-        criterion = task.build_criterion(cfg.criterion)
-        search = argparse.Namespace(beam=args.beam, lenpen=args.lenpen, max_len_a=1, max_len_b=50)
-        batches = task.get_batch_iterator(dataset, max_tokens=args.max_tokens, max_positions=model.max_positions())
-        metric = sacrebleu.BLEU()
+        if args.reference or prepared and not prepared.lowercase:
+            name, metric, plain = "sacreBLEU", BLEU(), translator.decode
+            path = args.reference or data.resolve().parent / "raw" / f"{args.subset}.{task.cfg.target_lang}"
+            references = read_lines(path)
+            if len(references) != len(dataset):
+                raise ToolError(
+                    f"{path} has {len(references)} lines and {args.subset} of {data} {len(dataset)} sentences: name its text with --reference"
+                )
+        else:
+            name, metric, plain = TOKENS, token_bleu(), joined
+            # An unknown word of the reference is written otherwise than one of a translation, as fairseq-generate writes it.
+            references = [joined(task.target_dictionary.string(dataset.tgt[number], escape_unk=True)) for number in range(len(dataset))]
+        criterion = task.build_criterion(translator.cfg.criterion)
+        search = {"beam": args.beam, "lenpen": args.lenpen}
         print(f"{'branch weights':<20}{'BLEU':>6}{'loss':>8}{'perplexity':>12}")
-        for name, draw in rows(args.seeds):
+        for row, draw in rows(args.seeds):
             for block in blocks if draw else []:
                 replace(block, draw)
-            translations, loss, perplexity = evaluate(model, task, criterion, task.build_generator([model], search), batches)
-            bleu = metric.corpus_score(translations, [references]).score
-            print(f"{name:<20}{bleu:>6.1f}{loss:>8.3f}{perplexity:>12.2f}", flush=True)
-        print(f"{args.subset}, {len(references)} sentences, beam {args.beam}, length penalty {args.lenpen}; sacreBLEU {metric.get_signature()}")
+            subwords, loss, perplexity = evaluate(translator, dataset, criterion, search, args.max_tokens)
+            bleu = metric.corpus_score([*map(plain, subwords)], [references]).score
+            print(f"{row:<20}{bleu:>6.1f}{loss:>8.3f}{perplexity:>12.2f}", flush=True)
+        print(f"{args.subset}, {len(references)} sentences, beam {args.beam}, length penalty {args.lenpen}; {name} {metric.get_signature()}")
 
 
 if __name__ == "__main__":

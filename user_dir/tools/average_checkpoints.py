@@ -13,7 +13,7 @@ import re
 import torch
 from fairseq.checkpoint_utils import torch_persistent_save
 
-from .checkpoints import BadCheckpoints, load
+from ..checkpoints import BadCheckpoints, load
 from .errors import exit_in_one_line
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.

@@ -1,14 +1,13 @@
 """Translates a sentence and draws the attention weights of every head of a layer, as Vaswani et al. 2017, figures 3 to 5, do for some.
 
-    python -m user_dir.tools.plot_attention RUN/average.pt DATA/data-bin --sentence "It was empty." \\
+    python -m user_dir.tools.plot_attention RUN/average.pt --sentence "It was empty." \\
         --attention encoder --layer 5 --output attention.png
 
 A map is a head: a line is a query, a column a key, and a line sums to 1. A decoder's line bears the subword that it is
 about to write, and its keys are the subwords written so far, the first of them the </s> that fairseq starts from.
 The weights are those of the model as it is: the translation that beam search found goes through it once more as a whole.
 
-The sentence is prepared as data-prep/prepare.py does it (Moses, then the subwords of `bpe/codes` beside the folder DATA/data-bin);
---already-split takes the subwords as they stand, separated by spaces.
+The sentence is prepared as data-prep/prepare.py prepared the training data; --already-split takes subwords as they stand.
 """
 
 import argparse
@@ -16,11 +15,12 @@ import contextlib
 import pathlib
 
 import torch
-from fairseq.data import Dictionary, encoders
+from fairseq.data import Dictionary
+from sacremoses import MosesDetokenizer
 from torch import Tensor
 
 from ..attention import MultiheadAttention
-from .checkpoints import load_model
+from ..translator import Translator
 from .errors import ToolError, exit_in_one_line
 from .pictures import new_figure, save
 
@@ -73,34 +73,9 @@ def attention_weights(model, attention: MultiheadAttention, source: Tensor, targ
     return weights[0][0].float()
 
 
-def translate(model, task, source: Tensor, beam: int, lenpen: float) -> Tensor:
-    """The best translation [T] of source [S], both ending in </s>; at most 50 subwords longer (Vaswani et al. 2017, section 6.1)."""
-    generator = task.build_generator([model], argparse.Namespace(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50))
-    dataset = task.build_dataset_for_inference([source], [len(source)])
-    return task.inference_step(generator, [model], dataset.collater([dataset[0]]))[0][0]["tokens"]
-
-
-def split(sentence: str, languages: tuple[str, str], codes: pathlib.Path) -> str:
-    """The sentence as subwords separated by spaces, as data-prep/prepare.py and fairseq-interactive make them."""
-    from sacremoses import MosesPunctNormalizer
-
-    if not codes.is_file():
-        raise ToolError(f"there are no subword codes {codes}: name the file with --bpe-codes, or split the sentence yourself (--already-split)")
-    tokenizer = encoders.build_tokenizer(argparse.Namespace(tokenizer="moses", source_lang=languages[0], target_lang=languages[1]))
-    bpe = encoders.build_bpe(argparse.Namespace(bpe="subword_nmt", bpe_codes=str(codes), bpe_separator="@@"))
-    return bpe.encode(tokenizer.encode(MosesPunctNormalizer(lang=languages[0]).normalize(sentence)))
-
-
-def binarise(subwords: str, dictionary: Dictionary, longest: int) -> Tensor:
-    """[S], ending in </s>.
-
-    Raises:
-        ToolError: for a sentence without words, or longer than the model takes
-    """
-    source = dictionary.encode_line(subwords, add_if_not_exist=False).long()
-    if not 1 < len(source) <= longest:
-        raise ToolError(f"--sentence has {len(source) - 1} subwords: this model takes 1 to {longest - 1}")
-    return source
+def labels(tokens: Tensor, dictionary: Dictionary) -> list[str]:
+    """The subwords as a person writes them: ' and not &apos;."""
+    return [MosesDetokenizer().unescape_xml(dictionary[token]) for token in tokens]
 
 
 def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple[str, str], title: str):
@@ -128,12 +103,11 @@ def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="plot_attention", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=pathlib.Path)
-    parser.add_argument("data", type=pathlib.Path, help="the data-bin folder of the training, for its dictionaries")
+    parser.add_argument("data", type=pathlib.Path, nargs="?", help="the data-bin folder (default: that of the training)")
     parser.add_argument("--sentence", required=True, help="the sentence to translate")
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help="which attention (default: %(default)s)")
     parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")
-    parser.add_argument("--bpe-codes", type=pathlib.Path, metavar="FILE", help="subword-nmt's codes (default: bpe/codes beside the data folder)")
-    parser.add_argument("--already-split", action="store_true", help="the sentence is subwords separated by spaces")
+    parser.add_argument("--already-split", action="store_true", help="the sentence is subwords separated by spaces, as in the training data")
     parser.add_argument("--beam", type=int, default=4, help="beam size (default: %(default)s)")
     parser.add_argument("--lenpen", type=float, default=0.6, help="length penalty (default: %(default)s)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
@@ -143,24 +117,23 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     with exit_in_one_line("plot_attention"):
-        model, task, _ = load_model(args.checkpoint, args.data)
+        translator = Translator(args.checkpoint, data=args.data, already_split=args.already_split, device="cpu")
+        (model,), task = translator.models, translator.task
         side, _, *axis_names = ATTENTIONS[args.attention]
         layers = len(getattr(model, side).layers)
         number = layers if args.layer is None else args.layer
         attention = choose(model, args.attention, number)
-        languages = (task.cfg.source_lang, task.cfg.target_lang)
-        codes = args.bpe_codes or args.data.resolve().parent / "bpe" / "codes"
-        subwords = args.sentence if args.already_split else split(args.sentence, languages, codes)
-        source = binarise(subwords, task.source_dictionary, model.max_positions()[0])
-        target = translate(model, task, source, args.beam, args.lenpen)
+        source = translator.binarise(translator.encode(args.sentence))
+        if not 1 < len(source) <= translator.longest + 1:
+            raise ToolError(f"--sentence has {len(source) - 1} subwords: this model takes 1 to {translator.longest}")
+        target = translator.beam_search([source], beam=args.beam, lenpen=args.lenpen)[0][0]["tokens"]
         weights = attention_weights(model, attention, source, target)
-        read = [task.source_dictionary[token] for token in source]
-        written = [task.target_dictionary[token] for token in target]
+        read, written = labels(source, task.source_dictionary), labels(target, task.target_dictionary)
         queries = read if side == "encoder" else written
         keys = written[-1:] + written[:-1] if args.attention == "decoder" else read
         title = f"{args.checkpoint}: {args.attention} attention, layer {number} of {layers}"
         save(draw(weights, queries, keys, axis_names, title), args.output)
-    print(f"{' '.join(written[:-1])}\n{args.output}")
+    print(f"{translator.decode(task.target_dictionary.string(target))}\n{args.output}")
 
 
 if __name__ == "__main__":

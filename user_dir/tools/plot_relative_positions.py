@@ -16,7 +16,8 @@ import re
 import torch
 from torch import Tensor
 
-from .checkpoints import load, model_options
+from ..checkpoints import load
+from .checkpoints import model_options
 from .errors import ToolError, exit_in_one_line
 from .pictures import new_figure, save
 

@@ -6,6 +6,7 @@ Whether bfloat16 gains is a question of the hardware: GPUs since Ampere and CPUs
 it is emulated and slower.
 """
 
+import argparse
 import time
 
 import torch
@@ -24,9 +25,14 @@ def seconds(dtype: torch.dtype, device: str, size: int = 1024, repeats: int = 5)
     return min(times[1:])
 
 
-def main() -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    print("bf16" if seconds(torch.float32, device) > GAIN * seconds(torch.bfloat16, device) else "off")
+def faster(device: str) -> str:
+    """Whether bfloat16 gains on devices of type `device` ("cpu", "cuda"): "bf16" or "off"."""
+    return "bf16" if seconds(torch.float32, device) > GAIN * seconds(torch.bfloat16, device) else "off"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    argparse.ArgumentParser(prog="precision", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(arguments)
+    print(faster("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 if __name__ == "__main__":

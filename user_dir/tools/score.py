@@ -55,11 +55,16 @@ class CompoundSplitBLEU(BLEU):
         self.tokenizer_signature = self.tokenizer.signature()
 
 
+def token_bleu() -> BLEU:
+    """BLEU as fairseq-generate and multi-bleu.perl compute it, over tokens as they are."""
+    return BLEU(tokenize="none", smooth_method="none", force=True)
+
+
 def metrics(runs: list[Run], language: str) -> dict[str, Metric]:
     """The scores by name that all of the runs allow."""
     found = {"sacreBLEU": BLEU(), "chrF2": CHRF(), "tokenised BLEU": CompoundSplitBLEU(language)}
     if all(run.hypothesis_tokens for run in runs):
-        found[TOKENS] = BLEU(tokenize="none", smooth_method="none", force=True)
+        found[TOKENS] = token_bleu()
     return found
 
 

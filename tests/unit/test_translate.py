@@ -1,0 +1,177 @@
+"""python -m user_dir.tools.translate: one line out for one line in, wherever they come from and go to; bad input is one line."""
+
+import io
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support import PROJECT, write_preparation
+
+from user_dir.tools import translate as tool
+from user_dir.translator import Hypothesis, Translator
+
+# Line ends of other systems and scripts, which are none here; without a newline at the end.
+LINES = ["w1 w2", "", "w3\u2028w4", "w5\x85w6 w7", "w8\r", "w9\rw10", "漢字 \x00 \x0c", "w11\x1e", " ", "w12"]
+
+
+@pytest.fixture
+def model(saved):
+    """Checkpoint and data folder, with what data-prep leaves beside it, as options of the command."""
+    _, path, data = saved("vaswani_transformer_base")
+    write_preparation(data)
+    return [str(path), "--data", str(data)]
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Translations of a text are T1(text), T2(text), …, so that lines can be told apart; prepared text is as it stands."""
+    monkeypatch.setattr(Translator, "encode", lambda self, text: " ".join(text.split()))
+    monkeypatch.setattr(Translator, "search", lambda self, rows, nbest=1, **options: [
+        [Hypothesis(f"T{number}({row})" if row else "", -number / 2) for number in range(1, nbest + 1)] for row in rows
+    ])  # fmt: skip
+
+
+class Typed(io.TextIOWrapper):
+    """What comes from a keyboard."""
+
+    def isatty(self):
+        return True
+
+
+def translations(lines):
+    return "".join(f"T1({' '.join(line.split())})\n" if line.split() else "\n" for line in lines)
+
+
+def test_arguments(model, echo, capsysbinary):
+    tool.main([*model, "w1  w2", "", "a\nb"])
+    assert capsysbinary.readouterr().out.decode() == "T1(w1 w2)\n\nT1(a b)\n"
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 2000])
+def test_lines_of_a_file_and_of_a_pipe(model, echo, tmp_path, monkeypatch, capsysbinary, chunk):
+    monkeypatch.setattr(tool, "CHUNK", chunk)
+    text = "\n".join(LINES).encode()
+    (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + text)  # a byte order mark, as editors elsewhere write it
+    tool.main([*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+    assert (tmp_path / "out").read_bytes().decode() == translations(LINES)
+    assert sorted(os.listdir(tmp_path)) == sorted(["in", "out", "checkpoint.pt", "data-bin", "bpe", "manifest.json"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    tool.main(model)
+    assert capsysbinary.readouterr().out.decode() == translations(LINES)
+
+
+def test_pipes_with_names(model, echo, tmp_path):
+    """--input <(zcat text.gz) --output >(gzip): read once, and not replaced by a file."""
+    for name in ("in", "out"):
+        os.mkfifo(tmp_path / name)
+    with ThreadPoolExecutor() as pool:
+        pool.submit((tmp_path / "in").write_text, "w1\nw2\n")
+        found = pool.submit((tmp_path / "out").read_text)
+        tool.main([*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+        assert found.result(10) == "T1(w1)\nT1(w2)\n"
+    assert (tmp_path / "out").is_fifo()
+
+
+def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
+    (tmp_path / "text").write_text("w1\nw2\n")
+    tool.main([*model, "--input", str(tmp_path / "text"), "--output", str(tmp_path / "text")])
+    assert (tmp_path / "text").read_text() == "T1(w1)\nT1(w2)\n"
+
+
+def test_prompt(model, echo, monkeypatch, capsysbinary):
+    """Each line is answered before the next one is asked for; the prompt does not mix with the translations."""
+    asked, translated = [], tool.translated
+    monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO("w1\n\nw2".encode())))
+    monkeypatch.setattr(tool, "translated", lambda *args: (asked.append(capsysbinary.readouterr().err) or part for part in translated(*args)))
+    tool.main(model)
+    done = capsysbinary.readouterr()
+    assert b"src" in asked[0] and [text.count(b"> ") for text in asked] == [1, 1, 1]
+    assert done.out == b"T1(w2)\n"  # the ones before were read with the prompts
+
+
+def test_nbest(model, echo, capsysbinary):
+    tool.main([*model, "--nbest", "2", "a", "", "b"])
+    assert capsysbinary.readouterr().out.decode().splitlines() == [
+        "1\t-0.5000\tT1(a)", "1\t-1.0000\tT2(a)", "2\t-0.5000\t", "2\t-1.0000\t", "3\t-0.5000\tT1(b)", "3\t-1.0000\tT2(b)"
+    ]  # fmt: skip
+
+
+def test_options_reach_the_search(model, monkeypatch, capsysbinary):
+    seen = {}
+    monkeypatch.setattr(Translator, "search", lambda self, rows, nbest, **options: seen.update(options, nbest=nbest) or [[Hypothesis("", 0)]])
+    tool.main([*model, *"--beam 3 --lenpen 1.5 --nbest 2 --max-tokens 7 --batch-size 5 --autocast off --device cpu".split(), "w1"])
+    del seen["advance"]
+    assert seen == {"beam": 3, "lenpen": 1.5, "nbest": 2, "max_tokens": 7, "batch_size": 5}
+
+
+def test_ensemble(model, monkeypatch, capsysbinary):
+    seen = []
+    monkeypatch.setattr(Translator, "search", lambda self, rows, *more, **options: seen.append(len(self.models)) or [[Hypothesis("", 0)]])
+    tool.main([model[0], "w1", *model[1:], "--ensemble", model[0], "--ensemble", model[0]])
+    assert seen == [3]
+
+
+def test_lines_too_long(model, tmp_path, capsysbinary):
+    """Said by their number; translated in pieces, or refused with nothing written."""
+    (tmp_path / "in").write_text("w1\n" + "w1 " * 1500 + "\nw2\n")
+    command = [*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--beam", "1"]
+    with pytest.raises(SystemExit, match="line 2 has 1500 subwords and the model takes 1023: shorten it, or"):
+        tool.main([*command, "--too-long", "refuse"])
+    assert not [*tmp_path.glob("out*")]
+    tool.main(command)
+    assert "translate: line 2 has 1500 subwords and the model takes 1023: translated in 2 pieces\n" in capsysbinary.readouterr().err.decode()
+    assert (tmp_path / "out").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("trained, gain, chosen", [("bf16", "bf16", None), ("bf16", "off", "off"), ("off", "bf16", None)])
+def test_precision(saved, monkeypatch, trained, gain, chosen):
+    """That of the training, but float32 where this machine gains nothing by bfloat16."""
+    _, path, _ = saved("vaswani_transformer_base", autocast=trained)
+    monkeypatch.setattr(tool, "faster", lambda device: gain)
+    assert tool.precision([path], "cpu") == chosen
+
+
+@pytest.mark.parametrize("more, words", [
+    (["--input", "nowhere"], "nowhere"),
+    (["w1", "--output", "nowhere/out"], "nowhere/out"),
+    (["w1", "--device", "nowhere"], "there is no device nowhere"),
+    (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
+    (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
+])  # fmt: skip
+def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin1").write_bytes("w1\nété\n".encode("latin-1").replace(b"\xe9t\xe9", b"w1 \xe9"))
+    with pytest.raises(SystemExit, match=words) as stop:
+        tool.main([*model, *more])
+    assert str(stop.value).startswith("translate: ") and "\n" not in str(stop.value)
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--beam", "0"], "--beam: invalid number, at least 1, value: '0'"),
+    (["--nbest", "5"], "--nbest 5: a beam of 4 finds no more"),
+    (["w1", "--input", "file"], "either text or --input"),
+])  # fmt: skip
+def test_bad_options(model, options, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        tool.main([*model, *options])
+    assert stop.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_nothing(model, monkeypatch, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "search", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        tool.main([*model, "w1", "--output", str(tmp_path / "out")])
+    assert stop.value.code == 130 and not [*tmp_path.glob("out*")]
+
+
+def test_a_reader_that_goes_away(model):
+    """… | head -n 0"""
+    command = [sys.executable, "-W", "ignore", "-m", "user_dir.tools.translate", *model, "w1"]
+    done = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done.stdout.close()
+    assert done.stderr.read() == b"" and done.wait() == 141

@@ -1,0 +1,196 @@
+"""Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined; bad input is one line. (Its text: integration/test_translate.py)"""
+
+import argparse
+import json
+import math
+import re
+
+import pytest
+import torch
+from fairseq.dataclass.configs import GenerationConfig
+from support import write_preparation
+
+from user_dir.errors import InputError
+from user_dir.translator import Translator
+
+TEXTS = ["w1 w2", "", "w3 w4 w5 w6 w7", " \u2028 ", "w8", "漢字 unheard \x00", "w9 w10 w11"]
+
+
+def change(path, **values):
+    """Other options in a checkpoint: task__data="…" is the data of its task."""
+    state = torch.load(path)
+    for name, value in values.items():
+        group, _, option = name.partition("__")
+        found = state["cfg"][group]
+        (vars(found) if isinstance(found, argparse.Namespace) else found)[option] = value
+    torch.save(state, path)
+
+
+@pytest.fixture
+def files(saved):
+    """files(arch, **preparation): checkpoint with random weights large enough that no two words are alike, data-bin, and what data-prep leaves."""
+
+    def files(arch="vaswani_transformer_base", name="checkpoint.pt", **preparation):
+        model, path, data = saved(arch, name=name)
+        state, random = torch.load(path), torch.Generator().manual_seed(len(name))
+        for weight in state["model"].values():
+            if weight.dim() == 2:
+                weight.normal_(std=0.7, generator=random)
+        torch.save(state, path)
+        write_preparation(data, **preparation)
+        change(path, task__data=str(data))
+        return path, data
+
+    return files
+
+
+def test_lines_and_results_go_together(files):
+    """Each text gives what it gives alone; a text without words gives nothing."""
+    translator = Translator(files()[0])
+    # fairseq allows translations to be as long as the longest source of the batch does: here it must not matter.
+    translator.generator = lambda: translator.task.build_generator(translator.models, GenerationConfig(beam=4, max_len_b=20))
+    together = translator.translate(TEXTS, max_tokens=12)
+    assert together == [translator.translate([text])[0] for text in TEXTS]
+    assert together[1] == together[3] == "" and all(together[number] for number in (0, 2, 4, 5, 6))
+    assert len({*together}) >= 4
+    with pytest.raises(TypeError, match=r"translate\(\[text\]\)"):
+        translator.translate("w1 w2")
+    assert translator.translate([]) == [] and translator.translate(TEXTS, batch_size=2) == together
+
+
+def test_scores(files):
+    """Σ log2 p(word | before) / length^α of the model that reads the source and writes the hypothesis, best first."""
+    path, _ = files()
+    translator = Translator(path)
+    (model,), dictionary = translator.models, translator.task.target_dictionary
+    source = translator.binarise(translator.encode("w3 w4 w5"))
+    for lenpen in (0.6, 1.5):
+        (found,) = translator.search([translator.encode("w3 w4 w5")], nbest=3, beam=4, lenpen=lenpen)
+        (raw,) = translator.beam_search([source], beam=4, lenpen=lenpen)
+        assert len(found) == 3 and [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+        for (text, score), hypothesis in zip(found, raw):
+            target = hypothesis["tokens"]
+            assert text == dictionary.string(target)
+            with torch.no_grad():
+                log_p = model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].log_softmax(-1)
+            total = log_p.gather(1, target[:, None]).sum().item()
+            assert score == pytest.approx(total / math.log(2) / len(target) ** lenpen, rel=1e-4)
+
+
+def test_ensemble(files):
+    """The mean of the probabilities: of a model and itself the same model, of two others something else."""
+    path, _ = files()
+    other, _ = files(name="other.pt")
+    texts = ["w3 w4 w5"]
+    alone = Translator(path)
+    twice, mixed = Translator(path, path), Translator(path, other)
+    rows = [*map(alone.encode, texts)]
+    for (text, score), (same, near) in zip(alone.search(rows)[0], twice.search(rows)[0]):
+        assert text == same and score == pytest.approx(near, rel=1e-4)
+    source = alone.binarise(rows[0])
+    target = mixed.beam_search([source])[0][0]["tokens"]
+    with torch.no_grad():
+        p = [model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].softmax(-1) for model in mixed.models]
+    total = (sum(p) / 2).log().gather(1, target[:, None]).sum().item()
+    assert mixed.search(rows)[0][0].score == pytest.approx(total / math.log(2) / len(target) ** 0.6, rel=1e-4)
+    assert mixed.search(rows)[0][0].text != alone.search(rows)[0][0].text
+
+
+def test_a_text_too_long_is_cut_where_it_hurts_least(files):
+    translator = Translator(files()[0])
+    assert translator.longest == 1023
+    translator.longest = 5
+    assert translator.pieces("a b . c d e f g") == ["a b .", "c d e f g"]  # after a sentence
+    assert translator.pieces("a b c d@@ e@@ f g") == ["a b c", "d@@ e@@ f g"]  # after a word
+    assert translator.pieces("a@@ b@@ c@@ d@@ e@@ f@@ g") == ["a@@ b@@ c@@ d@@ e@@", "f@@ g"]  # anywhere
+    assert translator.pieces("a b c d e") == ["a b c d e"] and translator.pieces("") == []
+    translator.longest = 4  # w1 and w2 are subwords, w3 is two
+    (found,) = translator.search([translator.encode("w1 w2 . w3 w1")], nbest=2)
+    parts = [translator.search([row], nbest=2)[0] for row in ("w1 w2 .", "w@@ 3 w1")]
+    assert [text for text, _ in found] == [f"{first.text} {second.text}" for first, second in zip(*parts)]
+    assert found[0].score == pytest.approx((parts[0][0].score + parts[1][0].score) / 2, rel=1e-4)
+
+
+def test_either_direction(files):
+    """A data-bin of src to tgt trained on from tgt to src: the other side's codes."""
+    path, data = files(separate=True)
+    (data.parent / "bpe/codes.tgt").write_text("#version: 0.2\nw 3</w>\n")
+    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+    change(path, task__source_lang="tgt", task__target_lang="src")
+    assert Translator(path).encode("w1 w3") == "w@@ 1 w3"
+    change(path, task__source_lang=None, task__target_lang=None)  # left to fairseq
+    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+
+
+def test_text_as_it_stands(files):
+    path, data = files()
+    (data.parent / "manifest.json").unlink()
+    translator = Translator(path, already_split=True)
+    assert translator.encode("w1 don&apos;t\u00a0w@@ 2") == "w1 don&apos;t w@@ 2"
+    assert translator.decode("w1 &apos;t w@@ 2") == "w1 &apos;t w2"
+
+
+def test_moved_data(files, tmp_path):
+    path, data = files()
+    expected = Translator(path).translate(["w1 w2"])
+    change(path, task__data="somewhere/else")
+    with pytest.raises(InputError, match=r"was trained on somewhere/else, which is not a folder here: .*\(--data\)"):
+        Translator(path)
+    assert Translator(path, data=data).translate(["w1 w2"]) == Translator(str(path), data=str(data)).translate(["w1 w2"]) == expected
+    other, _ = files(name="other.pt")
+    (tmp_path / "another").mkdir()
+    change(path, task__data=str(tmp_path / "another"))
+    with pytest.raises(InputError, match="another.* and .*other.pt on .*data-bin: name the one"):
+        Translator(path, other)
+    change(path, task__data=None)
+    with pytest.raises(InputError, match="does not say what data it was trained on"):
+        Translator(path)
+
+
+def test_precision(files):
+    """That of the training, unless another one is asked for: bfloat16 must not be needed to use what it trained."""
+    path, _ = files()
+    change(path, model__autocast="bf16")
+    seen = []
+    for autocast in (None, "off", "bf16"):
+        translator = Translator(path, autocast=autocast)
+        translator.models[0].encoder.layers[0].fc1.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+        translator.translate(["w1"])
+    assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
+
+
+def manifest(data, **values):
+    path = data.parent / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize("spoil, words", [
+    (lambda path, data: path.write_text("hello"), "checkpoint.pt is not a fairseq checkpoint"),
+    (lambda path, data: (data.parent / "manifest.json").unlink(), r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--already-split\)"),
+    (lambda path, data: (data.parent / "manifest.json").write_text("{"), "manifest.json does not say how the text was prepared .*prepare.py again"),
+    (lambda path, data: (data.parent / "manifest.json").write_text("[" * 100_000), "manifest.json does not say how the text was prepared"),
+    (lambda path, data: manifest(data, stages={}), "manifest.json does not say .*'tok' is missing"),
+    (lambda path, data: manifest(data, **{"source language": "../../etc"}), "manifest.json does not say"),
+    (lambda path, data: write_preparation(data, lowercase="yes"), "manifest.json does not say .*no such value"),
+    (lambda path, data: write_preparation(data, languages=("fr", "en")), "translates src to tgt and .*data-bin has fr and en"),
+    (lambda path, data: (data.parent / "bpe/codes").unlink(), "there are no subword codes .*bpe/codes"),
+    (lambda path, data: write_preparation(data, codes=""), "bpe/codes does not hold subword-nmt's codes"),
+    (lambda path, data: write_preparation(data, codes="#version: 0.2\na b c\n"), "bpe/codes does not hold .*invalid line 2"),
+    (lambda path, data: write_preparation(data, codes="#version: 9\na b\n"), "bpe/codes does not hold .*version 9"),
+    (lambda path, data: (data.parent / "bpe/codes").write_bytes(b"#version: 0.2\n\xff \xfe\n"), "bpe/codes does not hold .*decode"),
+    (lambda path, data: (data / "dict.src.txt").write_text("nonsense\n"), "gives no model with the dictionaries of .*Incorrect dictionary format"),
+    (lambda path, data: (data / "dict.src.txt").write_text("a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
+    (lambda path, data: (data / "dict.src.txt").unlink(), "gives no model with the dictionaries of .*dict.src.txt"),
+    (lambda path, data: [file.unlink() for file in data.iterdir()], "holds no dictionaries"),
+])  # fmt: skip
+def test_bad_input_is_one_line(files, spoil, words, capsys):
+    path, data = files()
+    spoil(path, data)
+    with pytest.raises(InputError, match=re.compile(words, re.DOTALL)):
+        Translator(path)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_no_such_device(files):
+    with pytest.raises(InputError, match="there is no device nowhere here .*such as cpu"):
+        Translator(files()[0], device="nowhere")
