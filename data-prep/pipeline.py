@@ -51,11 +51,11 @@ class Preparation:
 
     def run(self) -> None:
         """Does every stage that is not done yet."""
-        try:
-            with locked(self.output / ".lock", f"prepare.py: {self.output}"):
+        with locked(self.output / ".lock", f"prepare.py: {self.output}"):
+            try:
                 self.run_stages(Stages(self.output, self.about()))
-        finally:
-            self.pool.shutdown(cancel_futures=True)
+            finally:
+                self.pool.shutdown(cancel_futures=True)  # nobody writes there once the lock is free
 
     def run_stages(self, stages: Stages) -> None:
         """Every stage with what it depends on besides the stages before it."""
