@@ -98,6 +98,8 @@ class BranchWeightsLog:
     def follow(self) -> None:
         """To be called in each update: enters the values in fairseq's log, and forgets those of an earlier line."""
         self.values = None
+        if all(self.names[0] in values for values in metrics.get_active_aggregators()):
+            return
         for name in (name + ending for name in self.names for ending in ("", "_entropy")):
             metrics.log_derived(name, functools.partial(self.value, name), priority=400)
 

@@ -1,0 +1,118 @@
+"""What user_dir/README.md says of "Where this deviates from the papers", row by row."""
+
+import math
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.optim.adam import Adam
+from fairseq.sequence_generator import SequenceGenerator
+from support import PROJECT
+
+from user_dir.architectures import SIZES, size_options
+from user_dir.branch_weights import branched_blocks
+
+SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
+
+
+def test_position_encodings(build):
+    positions = build("vaswani_transformer_base").encoder.embed_positions(torch.full((1, 3), 5))[0]
+    for row, position in zip(positions, (2, 3, 4)):
+        angles = [position * 10000 ** (-i / 7) for i in range(8)]  # d = 16
+        expected = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+        torch.testing.assert_close(row, torch.tensor(expected))
+
+
+def test_length_penalty_and_longest_hypothesis(build, batch, dictionary):
+    model = build("vaswani_transformer_base")
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+    for hypotheses in SequenceGenerator([model], dictionary, beam_size=4, max_len_b=6, len_penalty=0.6).generate([model], sample):
+        for h in hypotheses:
+            torch.testing.assert_close(h["score"], h["positional_scores"].sum() / len(h["tokens"]) ** 0.6)
+    assert (GenerationConfig.max_len_a, GenerationConfig.max_len_b) == (0, 200)
+
+
+def test_biases_and_initialisation(build):
+    model = build("vaswani_transformer_base", **SIZE)
+    layer = model.encoder.layers[0]
+    for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj, layer.self_attn.out_proj):
+        assert projection.bias is not None
+
+    def assert_uniform(weight, bound):
+        assert bound * 0.98 < weight.abs().max() <= bound
+        assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.03)
+
+    assert_uniform(layer.self_attn.q_proj.weight, (6 / (64 + 64) / 2) ** 0.5)
+    assert_uniform(layer.self_attn.out_proj.weight, (6 / (64 + 64)) ** 0.5)
+    assert_uniform(layer.fc1.weight, 64**-0.5)
+    assert_uniform(layer.fc2.weight, 128**-0.5)
+    assert model.encoder.embed_tokens.weight[4:].std().item() == pytest.approx(64**-0.5, rel=0.05)
+
+
+def test_embeddings_are_shared_when_asked(build):
+    for shared in (False, True):
+        model = build("vaswani_transformer_base", **({"share_all_embeddings": True} if shared else {}))
+        matrices = {id(m.weight) for m in (model.encoder.embed_tokens, model.decoder.embed_tokens, model.decoder.output_projection)}
+        assert len(matrices) == (1 if shared else 3)
+
+
+def test_label_smoothing():
+    scores = torch.randn(5, 7).log_softmax(-1)
+    target = torch.arange(5)
+    right = torch.nn.functional.one_hot(target, 7).float()
+    smoothed = 0.9 * right + 0.1 / 6 * (1 - right)
+    torch.testing.assert_close(label_smoothed_nll_loss(scores, target[:, None], 0.1)[0], -(smoothed * scores).sum())
+
+
+@pytest.mark.parametrize("optimizer, corrected_first", [(torch.optim.AdamW, True), (Adam, False)])
+def test_epsilon_of_adam(optimizer, corrected_first):
+    """The first step, with a gradient of the size of ε."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.full((1,), 0.5)
+    optimizer([weight], lr=1.0, betas=(0.9, 0.98), eps=0.1, weight_decay=0.0).step()
+    v = 0.02 * 0.5**2
+    expected = 0.5 / (math.sqrt(v / 0.02) + 0.1) if corrected_first else 0.5 * math.sqrt(0.02) / (math.sqrt(v) + 0.1)
+    assert -weight.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_relative_positions(build):
+    assert SIZES["base"][2] == 2048 and size_options(*SIZES["base"])["decoder_ffn_embed_dim"] == "encoder_ffn_embed_dim"
+    model = build("relative_transformer_base", **SIZE)
+    layer = model.decoder.layers[0]
+    assert hasattr(layer.self_attn, "relative_keys") and not hasattr(layer.encoder_attn, "relative_keys")
+    bound = (6 / (33 + 16)) ** 0.5  # 2k + 1 and d_z
+    assert bound * 0.98 < layer.self_attn.relative_keys.abs().max() <= bound
+
+
+def test_branches(build):
+    model = build("weighted_transformer_base", encoder_layers=3)
+    assert model.branch_weights.lr_scale == pytest.approx((16 / 3) ** -0.5)
+    assert {name.split(".", 3)[0] + "." + name.split(".")[3] for name in branched_blocks(model)} == {"encoder.self_attn", "decoder.encoder_attn"}
+    for block in branched_blocks(model).values():
+        for weights in block.branch_weights():
+            assert weights.tolist() == [0.25] * 4
+        assert block.fc1.weight.shape == (32, 16)  # of all FFN_i together
+    drawn = build("weighted_transformer_base", branch_weights_init="random").encoder.layers[0].self_attn.kappa
+    assert len(set(drawn.tolist())) > 1
+
+
+def test_what_a_branch_sees(build):
+    """With --branch-residual none a block whose heads give nothing computes the same whatever it is given.
+
+    And its matrices are at first M times as large as Glorot's.
+    """
+    for residual in ("per_branch", "none"):
+        block = build("weighted_transformer_base", branch_residual=residual).encoder.layers[0].self_attn
+        if residual == "none":
+            bound = 4 * (6 / (4 + 16)) ** 0.5  # M; d_v and d
+            assert bound * 0.9 < block.out_proj.weight.abs().max() <= bound
+        torch.nn.init.zeros_(block.out_proj.weight)
+        outputs = [block(x, x, x, need_weights=False)[0] for x in torch.randn(2, 3, 1, 16)]
+        assert torch.equal(*outputs) == (residual == "none")
+
+
+def test_no_cell_is_a_paragraph():
+    lines = (PROJECT / "user_dir/README.md").read_text(encoding="utf-8").splitlines()
+    for cell in (cell for line in lines if line.startswith("|") for cell in line.split("|")):
+        assert len(cell.strip()) <= 120, cell
