@@ -10,6 +10,7 @@ from pathlib import Path
 
 import requests
 from errors import PreparationError
+from locking import locked
 from text import sha256
 from tqdm import tqdm
 
@@ -40,13 +41,19 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
         verify(file, remote)
         return file
     file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
-    if file.is_file():
-        verify(file, remote)
-        return file
-    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.is_file():
+        with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
+            if not file.is_file():  # nobody else has brought it meanwhile
+                return bring(remote, file)
+    verify(file, remote)
+    return file
+
+
+def bring(remote: Remote, file: Path) -> Path:
+    """Downloads the file, or what an earlier attempt left of it to do, and verifies it."""
     partial = file.with_name(file.name + ".partial")
     if shutil.disk_usage(file.parent).free < remote.bytes:
-        raise PreparationError(f"{cache}: no disk space for the {remote.bytes:,} bytes of {remote.name}; free some")
+        raise PreparationError(f"{file}: no disk space for its {remote.bytes:,} bytes; free some")
     with requests.Session() as session:
         settings = pip_settings()
         session.verify = settings.get("cert", True)

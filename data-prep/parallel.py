@@ -1,5 +1,9 @@
 """Maps a function over the lines of a file on several cores, with flat memory and a progress bar."""
 
+import multiprocessing
+import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -10,6 +14,17 @@ from text import read_lines, write_lines
 from tqdm import tqdm
 
 CHUNK = 2000  # lines a task: large enough that handing them over costs little, small enough to keep all cores busy
+
+
+def start_worker() -> None:
+    """Leaves it to the parent to speak on Ctrl-C, and ends with it: a worker would wait, or write, on for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def progress(items: Iterable, description: str, **options) -> tqdm:

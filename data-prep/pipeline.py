@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from cleaning import Cleaner, without_repeats
 from corpora import PARTS, Corpus, OwnFiles
 from errors import PreparationError
 from extracting import extract, extract_as_published
-from parallel import map_file, progress
+from locking import locked
+from parallel import map_file, progress, start_worker
 from stages import Stages
 from text import read_lines, write_columns, write_lines
 from tokenising import tokenise_lines, tokeniser
@@ -42,8 +42,7 @@ class Preparation:
     workers: int
 
     def __post_init__(self) -> None:
-        ignored = (signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C this process speaks for all
-        self.pool = ProcessPoolExecutor(self.workers, initializer=signal.signal, initargs=ignored)
+        self.pool = ProcessPoolExecutor(self.workers, initializer=start_worker)
 
     @property
     def as_published(self) -> bool:
@@ -52,10 +51,11 @@ class Preparation:
 
     def run(self) -> None:
         """Does every stage that is not done yet."""
-        try:
-            self.run_stages(Stages(self.output, self.about()))
-        finally:
-            self.pool.shutdown(cancel_futures=True)
+        with locked(self.output / ".lock", f"prepare.py: {self.output}"):
+            try:
+                self.run_stages(Stages(self.output, self.about()))
+            finally:
+                self.pool.shutdown(cancel_futures=True)  # nobody writes there once the lock is free
 
     def run_stages(self, stages: Stages) -> None:
         """Every stage with what it depends on besides the stages before it."""

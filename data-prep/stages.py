@@ -5,7 +5,6 @@ full, or an earlier stage was done again. It writes to a temporary folder, which
 the folders that were made from its old result go.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
 
 
 class Stages:
-    """The stages of one output folder. `about` goes into the manifest as it is."""
+    """The stages of one output folder, which the caller has locked. `about` goes into the manifest as it is."""
 
     def __init__(self, output: Path, about: dict, say: Callable[[str], None] = print) -> None:
         self.output, self.say = output, say
@@ -73,8 +72,6 @@ class Stages:
             }
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                self.output.rmdir()  # if there is nothing in it
             raise
         for outdated in ORDER[ORDER.index(name) :]:
             self.manifest["stages"].pop(outdated, None)

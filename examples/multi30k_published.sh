@@ -17,7 +17,10 @@ generation="--beam 5"
 
 . "$(dirname "$0")/recipe.sh"
 
-prepare='[ -e $data/data-bin/test.'$source-$target.$target'.idx ] || {
+prepare='mkdir -p data
+(
+  python data-prep/locking.py 9 $data
+  [ ! -e $data/data-bin/test.'$source-$target.$target'.idx ] || exit 0
   rm -rf $data.partial $data
   from=$MIRROR
   if [ -z "$from" ]; then
@@ -32,10 +35,11 @@ prepare='[ -e $data/data-bin/test.'$source-$target.$target'.idx ] || {
   for name in $names; do
     if [ -e "$from/$name.gz" ]; then gunzip -c "$from/$name.gz"; else cat "$from/$name"; fi > $data.partial/texts/$name
   done
+  fairseq-preprocess --source-lang '$source' --target-lang '$target' --joined-dictionary --workers 2 \
+    --trainpref $data.partial/texts/train --validpref $data.partial/texts/valid --testpref $data.partial/texts/test.2016 \
+    --destdir $data.partial/data-bin
   mv $data.partial $data
-  fairseq-preprocess --source-lang '$source' --target-lang '$target' --joined-dictionary --destdir $data/data-bin \
-    --trainpref $data/texts/train --validpref $data/texts/valid --testpref $data/texts/test.2016 --workers 2
-}'
+) 9> $data.lock'
 score="tail -n 1 \$run/generate.log; $score"
 
 follow_plan "Wu et al. 2021, en-de, fairseq's transformer_tiny, test2016, BLEU of tokens: 41.02 (as fairseq-generate prints it)"

@@ -7,14 +7,14 @@
 with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper keeps
 the Transformer's residual connections and does not say where; with x = Q, what the attention is given, --branch-residual is
 
-    none        Σ_i α_i FFN_i(head̄_i)                                 eq. 7 to the letter: BranchedAttention
-    per_branch  Σ_i M α_i (h_i + FFN_i(x + h_i)), h_i = M head̄_i + b   x in each branch: ResidualBranchedAttention
-    shared      the Transformer's two sublayers: see weighted_heads.py
+    none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                            BranchedAttention
+    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b      ResidualBranchedAttention
+    shared      the Transformer's two sublayers                                       weighted_heads.py
 
 The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's do:
 without it W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
 
-In the first two nothing but x is between head_i W^O_i and W1_i, so that κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
+In the first two only what is linear is between head_i W^O_i and W1_i, so that κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
 Multiplying the two first costs products of the size of W^O · W1 once, and saves most of what they cost for every token;
 x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hidden units of all.
 
@@ -161,13 +161,13 @@ class ResidualBranchedAttention(BranchedAttention):
     def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
         bias = self.out_proj.bias
-        together = heads.flatten(2) @ matrices.w_o.flatten(0, 1) + self.branches * bias  # Σ_i h_i
+        together = F.linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, self.branches * bias)  # Σ_i h_i
         wide = torch.promote_types(query.dtype, torch.float32)
         variance = (query + together).to(wide).var(dim=-1, unbiased=False, keepdim=True)
         by_deviation = (variance + self.norm.eps).rsqrt().to(query.dtype)  # [T, B, 1]
-        w1 = matrices.w1[: self.ffns].mT.flatten(0, 1)
-        before = F.linear((query + bias) * by_deviation, w1, matrices.b1)  # of x, one product for all branches
-        before = before.flatten(0, 1).unflatten(1, (self.ffns, -1)).transpose(0, 1)  # [M, N, f]
+        x = (query.flatten(0, 1) + bias) * by_deviation.flatten(0, 1)
+        before = F.linear(x, matrices.w1[: self.ffns].mT.flatten(0, 1), matrices.b1)  # of x, one product for all branches
+        before = before.unflatten(1, (self.ffns, -1)).transpose(0, 1)  # [M, N, f]
         return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
 
     def weigh(self) -> Matrices:

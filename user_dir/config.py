@@ -49,8 +49,8 @@ class VariantConfig(TransformerConfig):
     branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = field(
         default="per_branch",
         metadata={
-            "help": "what FFN_i of a branch gets beside its head: x, which the attention is given (per_branch); x and the "
-            "heads of all branches, as in the Transformer (shared); or nothing (Ahmed et al. 2017, eq. 7, to the letter)"
+            "help": "what FFN_i of a branch gets: its head and x, which the attention is given (per_branch); the heads of all and x, "
+            "as in the Transformer (shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)"
         },
     )
     branches: Optional[int] = field(

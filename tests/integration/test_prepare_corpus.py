@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +98,53 @@ def test_what_is_done_is_not_done_again(prepared):
     assert skipped == [f"{stage}: nothing to do" for stage in ("raw", "tok", "clean")]
     assert {"codes.fr", "codes.en"} <= {path.name for path in (output / "bpe").iterdir()}
     assert (output / "data-bin/dict.fr.txt").read_bytes() != (output / "data-bin/dict.en.txt").read_bytes()
+
+
+# The command, killed in a stage: when its files are made ("made"), or when they are in place and not noted ("placed").
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import prepare, stages
+
+def kill(*ignored):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def run(self, name, options, make, real=stages.Stages.run):
+    if name == sys.argv[2]:
+        if sys.argv[3] == "made":
+            make = lambda folder, make=make: kill(make(folder))
+        else:
+            self._save = lambda save=self._save: save() if (self.output / f".{name}.partial").exists() else kill()
+    real(self, name, options, make)
+
+stages.Stages.run = run
+prepare.main(sys.argv[4:])
+"""
+
+
+def test_a_killed_preparation_goes_on(prepared, own_files, tmp_path):
+    whole, run = prepared
+    run()
+    languages = ("--source-lang", "fr", "--target-lang", "en")
+    arguments = ("--train", *own_files, *languages, "--output", tmp_path / "out", "--bpe-operations", 60)
+    stages = ("raw", "tok", "clean", "bpe", "data-bin")
+    for stage, when in [*((stage, "made") for stage in stages), ("bpe", "placed"), ("data-bin", "placed")]:
+        if when == "placed":
+            shutil.rmtree(tmp_path / "out" / stage, ignore_errors=True)
+        words = [sys.executable, "-c", KILLED, PREPARE.parent, stage, when, *arguments]
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert (tmp_path / "out" / f".{stage}.partial").exists() == (when == "made")
+    done = command(*arguments)
+    assert done.returncode == 0, done.stderr
+    skipped = [line for line in done.stdout.splitlines() if "nothing to do" in line]
+    assert skipped == [f"{stage}: nothing to do" for stage in stages[:4]]
+    resumed, wanted = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (tmp_path / "out", whole)
+    )
+    assert resumed.pop(Path("manifest.json")) and wanted.pop(Path("manifest.json"))  # they hold times
+    assert resumed == wanted
 
 
 def test_bad_input_is_one_line_and_no_traceback(own_files, tmp_path):

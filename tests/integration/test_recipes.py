@@ -1,10 +1,28 @@
-"""A recipe for real, on a tiny mirror: every step, going on where it stopped, and what is said if files are missing."""
+"""A recipe for real, on a tiny mirror: every step, going on where it stopped, several processes, what goes wrong."""
 
+import os
 import random
+import re
+import shutil
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from support import PROJECT, run
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """The project with data/ and runs/ of its own, so that tests do not meet those of other tests or of people."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(PROJECT / "examples", folder / "examples")
+    # The tests' own environment is complete.
+    (folder / "examples/environment.sh").write_text('PATH="${STAND_INS:+$STAND_INS:}$PATH"\n')
+    for name in ("user_dir", "data-prep"):
+        (folder / name).symlink_to(PROJECT / name)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -12,50 +30,149 @@ def mirror(tmp_path_factory):
     """A few sentences in subwords, of the form of multi30k_published.sh."""
     folder = tmp_path_factory.mktemp("mirror")
     letters = random.Random(1)
-    for part, size in (("train", 120), ("valid", 10), ("test.2016", 11)):
+    for part, size in (("train", 400), ("valid", 10), ("test.2016", 11)):
         lines = [" ".join(letters.choices(["ein", "ma@@ nn", "hund", "."], k=letters.randint(1, 6))) for _ in range(size)]
         for language in ("en", "de"):
             (folder / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines))
     return folder
 
 
-def recipe(mirror, output, **variables):
-    """multi30k_published.sh on the mirror."""
-    env = {"VIRTUAL_ENV": sys.prefix, "SMOKE": "1", "GPUS": "0", "MIRROR": str(mirror), "OUTPUT": str(output), **variables}
-    return run("bash", PROJECT / "examples/multi30k_published.sh", "--clip-norm", "1", env=env, ok=False)
+@pytest.fixture
+def recipe(checkout, mirror, tmp_path):
+    """recipe(*arguments, **variables): runs multi30k_published.sh on the mirror, on CPUs, into the folder `run`."""
+
+    def recipe(*arguments, **variables):
+        env = {"SMOKE": "1", "GPUS": "0", "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables}
+        env = {name: str(value) for name, value in env.items()}
+        options = ("--clip-norm", "1", "--num-workers", "0", *arguments)
+        return run("bash", checkout / "examples/multi30k_published.sh", *options, cwd=checkout, env=env, ok=False)
+
+    return recipe
 
 
-def test_every_step_and_again(mirror, tmp_path):
-    data = PROJECT / "data/multi30k_published.en-de.smoke"
-    if data.exists():
-        pytest.skip(f"{data} holds somebody's data")
-    try:
-        prepared = recipe(mirror, tmp_path / "run", STEPS="prepare", SEED="2")
-        assert prepared.returncode == 0 and not (tmp_path / "run").exists()
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """stand_in(name, script): the recipe finds this command before the real one."""
+    folder = tmp_path / "stand-ins"
+    folder.mkdir()
+    monkeypatch.setenv("STAND_INS", str(folder))
 
-        first = recipe(mirror, tmp_path / "run", STEPS="prepare train")
-        assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
-        assert "num_updates=30," in first.stdout and not (tmp_path / "run/average.pt").exists()
+    def stand_in(name, script):
+        (folder / name).write_text(f"#!/bin/bash\n{script}\n")
+        (folder / name).chmod(0o755)
 
-        rest = recipe(mirror, tmp_path / "run")
-        assert rest.returncode == 0, rest.stdout[-3000:] + rest.stderr[-3000:]
-        assert "run/trained is there" in rest.stdout and "num_updates=30," not in rest.stdout
-        assert len((tmp_path / "run/translations.de").read_text().splitlines()) == 11
-        assert "BLEU of tokens" in (tmp_path / "run/score.txt").read_text()
-        assert "Generate test with beam=1: BLEU4" in rest.stdout and rest.stdout.rstrip().endswith("prints it)")
-
-        other = recipe(mirror, tmp_path / "run", SEED="2")
-        assert other.returncode == 1
-        assert "holds a run with other options" in other.stderr and "OUTPUT=" in other.stderr
-    finally:
-        run("rm", "-rf", data)
+    return stand_in
 
 
-def test_missing_files_are_named(tmp_path):
-    missing = recipe(tmp_path, tmp_path / "run")
+def test_every_step_and_again(checkout, recipe, tmp_path):
+    prepared = recipe(STEPS="prepare", SEED=2)
+    assert prepared.returncode == 0 and not (tmp_path / "run").exists()
+    assert (checkout / "data/multi30k_published.en-de.smoke/data-bin").is_dir()
+
+    first = recipe(STEPS="prepare train")
+    assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
+    assert "num_updates=30," in first.stdout and not (tmp_path / "run/average.pt").exists()
+
+    rest = recipe()
+    assert rest.returncode == 0, rest.stdout[-3000:] + rest.stderr[-3000:]
+    assert "run/trained is there" in rest.stdout and "num_updates=30," not in rest.stdout
+    assert len((tmp_path / "run/translations.de").read_text().splitlines()) == 11
+    assert "BLEU of tokens" in (tmp_path / "run/score.txt").read_text()
+    assert "Generate test with beam=1: BLEU4" in rest.stdout and rest.stdout.rstrip().endswith("prints it)")
+
+    other = recipe(SEED=2)
+    assert other.returncode == 1
+    assert "holds a run with other options" in other.stderr and "OUTPUT=" in other.stderr
+
+
+def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_path):
+    """Of two processes the plan is pasted; the hosts are two recipes on this one."""
+    options = ("--dropout", "0", "--autocast", "off", "--log-interval", "1")
+    settings = {"UPDATES": 5, "MAX_TOKENS": 500}
+    one = recipe(*options, **settings, STEPS="prepare train", OUTPUT=tmp_path / "one")
+    assert one.returncode == 0 and "1 x 2 x 500 = 1000" in one.stdout, one.stdout[-3000:] + one.stderr[-3000:]
+
+    plan = recipe("--dry-run", *options, **settings, STEPS="prepare train", PROCESSES=2, OUTPUT=tmp_path / "two").stdout
+    assert "2 x 1 x 500 = 1000" in plan
+    run("bash", "-c", plan.partition("# to compare with")[0], cwd=checkout)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    hosts = {**settings, "NODES": 2, "MASTER_PORT": port, "STEPS": "train", "OUTPUT": tmp_path / "hosts"}
+    with ThreadPoolExecutor() as pool:
+        for host in pool.map(lambda rank: recipe(*options, **hosts, NODE_RANK=rank), (0, 1)):
+            assert host.returncode == 0, host.stdout[-3000:] + host.stderr[-3000:]
+
+    logs = {name: (tmp_path / name / "train.log").read_text() for name in ("one", "two", "hosts")}
+    losses = {name: re.findall(r"train_inner .* loss=([\d.]+),", log) for name, log in logs.items()}
+    assert len(losses["one"]) == 5 and losses["two"] == losses["hosts"] == losses["one"]
+    models = {name: torch.load(tmp_path / name / "checkpoint_last.pt")["model"] for name in losses}
+    for name, weights in models["one"].items():
+        torch.testing.assert_close(models["two"][name], weights, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(models["hosts"][name], weights, atol=1e-5, rtol=1e-5)
+
+
+def test_a_process_that_dies_ends_the_others(recipe, stand_in, tmp_path):
+    first = f"echo $$ > {tmp_path}/first; exec sleep 500"
+    second = f"until [ -s {tmp_path}/first ]; do sleep .1; done; echo the reason; exit 3"
+    stand_in("fairseq-train", f"if [ $RANK = 0 ]; then {first}; else {second}; fi")
+    done = recipe("--autocast", "off", STEPS="train", PROCESSES=2)
+    assert done.returncode == 1 and not (tmp_path / "run/trained").exists()
+    assert "the reason\n" in done.stderr and "could not train" in done.stderr and "ChildFailedError" not in done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "first").read_text()), 0)
+
+
+def test_a_run_keeps_its_precision(recipe, stand_in, tmp_path):
+    stand_in("fairseq-train", 'echo " | train_inner | $*"')
+    chosen = tmp_path / "run/precision"
+
+    def train(*options):
+        (tmp_path / "run/trained").unlink(missing_ok=True)
+        done = recipe(*options, STEPS="train")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = train()
+    began = chosen.read_text().strip()
+    assert began in ("bf16", "off") and f"--autocast {began} --log" in said and "has been trained" not in said
+    other = {"bf16": "off", "off": "bf16"}[began]
+    chosen.write_text(f"{other}\n")  # as if it had begun on a machine of the other kind
+    said = train()
+    assert f"--autocast {other} --log" in said and f"run has been trained with --autocast {other}\n" in said
+    said = train("--autocast", began)
+    assert f"--autocast {began} --log" in said and f"with --autocast {other} so far, now with {began}\n" in said
+    assert chosen.read_text().strip() == began
+
+
+def test_translating_chooses_the_precision_of_its_own_machine(recipe, stand_in, tmp_path):
+    (tmp_path / "run").mkdir()
+    stand_in("python", "echo faster-here")
+    stand_in("fairseq-generate", 'echo "D-0 $*"')
+    assert recipe(STEPS="translate").returncode == 0
+    assert "--model-overrides {'autocast': 'faster-here'}" in (tmp_path / "run/generate.log").read_text()
+
+
+def test_two_preparations_at_a_time(checkout, recipe, stand_in, tmp_path):
+    """The second waits for the first and finds its work done."""
+    data = checkout / "data/multi30k_published.en-de.smoke"
+    shutil.rmtree(data, ignore_errors=True)
+    real = f"{os.path.dirname(sys.executable)}/fairseq-preprocess"
+    stand_in("fairseq-preprocess", f'echo called >> {tmp_path}/calls; sleep 3; exec {real} "$@"')
+    with ThreadPoolExecutor() as pool:
+        both = list(pool.map(lambda _: recipe(STEPS="prepare"), range(2)))
+    assert [done.returncode for done in both] == [0, 0], both
+    assert (tmp_path / "calls").read_text() == "called\n"
+    assert (data / "data-bin/test.en-de.de.idx").exists() and not (data.parent / f"{data.name}.partial").exists()
+
+
+def test_missing_files_are_named(checkout, recipe, tmp_path):
+    shutil.rmtree(checkout / "data", ignore_errors=True)
+    missing = recipe(MIRROR=tmp_path)
     assert missing.returncode == 1
     assert f"{tmp_path}/train.en" in missing.stderr and "MIRROR=FOLDER" in missing.stderr
-    assert not (tmp_path / "run").exists() and not list((PROJECT / "data").glob("multi30k_published.en-de.smoke*"))
-    multi30k = run("bash", PROJECT / "examples/multi30k.sh", env={"VIRTUAL_ENV": sys.prefix, "GPUS": "0", "MIRROR": str(tmp_path), "OUTPUT": str(tmp_path / "run")}, ok=False)
+    assert not (tmp_path / "run").exists() and not [path for path in (checkout / "data").iterdir() if path.is_dir()]
+    multi30k = run("bash", checkout / "examples/multi30k.sh", cwd=checkout, env={"GPUS": "0", "MIRROR": str(tmp_path), "OUTPUT": str(tmp_path / "run")}, ok=False)
     assert multi30k.returncode == 1 and not (tmp_path / "run").exists()
     assert "has no file train.en.gz; put it there (https://raw.githubusercontent.com/multi30k/" in multi30k.stderr

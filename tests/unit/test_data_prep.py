@@ -8,12 +8,14 @@ import http.server
 import io
 import itertools
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import tarfile
 import threading
+import time
 import unicodedata
 import zipfile
 from pathlib import Path
@@ -337,6 +339,52 @@ def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path):
     assert recorder.run(tok=1) == ["tok", "bpe"]
 
 
+WAITING = "another process writes there; waiting until it has ended\n"
+
+# Holds the lock, with a worker whose number it prints, until its input ends.
+HOLDER = """
+import os, pathlib, sys
+from concurrent.futures import ProcessPoolExecutor
+import locking, parallel
+with locking.locked(pathlib.Path(sys.argv[1]), "out"), ProcessPoolExecutor(1, initializer=parallel.start_worker) as pool:
+    print(pool.submit(os.getpid).result(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def start(script, *arguments) -> subprocess.Popen:
+    """A process that has the modules of data-prep."""
+    env = {**os.environ, "PYTHONPATH": str(DATA_PREP)}
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
+    lock = tmp_path / "out" / ".lock"
+    first = start(HOLDER, lock)
+    assert first.stdout.readline()
+    others = [start(HOLDER, lock) for _ in range(3)]
+    assert [process.stderr.readline() for process in others] == [f"out: {WAITING}"] * 3
+    assert lock.exists()
+    for process in (first, *others):
+        process.stdin.close()
+    assert [process.wait() for process in (first, *others)] == [0] * 4
+    assert not lock.parent.exists()
+
+
+def test_a_lock_does_not_survive_its_process(tmp_path):
+    """Nor do the workers of one that is killed: they would write on, or wait for ever."""
+    killed = start(HOLDER, tmp_path / ".lock")
+    worker = Path("/proc", killed.stdout.readline().strip())
+    killed.kill()
+    killed.wait()
+    assert start(HOLDER, tmp_path / ".lock").communicate("")[1] == ""
+    since = time.monotonic()
+    while worker.exists():
+        assert time.monotonic() - since < 60
+        time.sleep(0.1)
+
+
 def test_folders_of_others_are_not_replaced(tmp_path):
     from errors import PreparationError
 
@@ -352,13 +400,17 @@ CONTENT = random.Random(4).randbytes(300_000)
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves CONTENT at /file, and an index page at /simple/thing/; `cut` ends an answer after so many bytes."""
+    """Serves CONTENT at /file, and an index page at /simple/thing/.
+
+    `cut` ends an answer after so many bytes, `answers` may hold it back.
+    """
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.cut, self.ranges, self.requested = None, True, []
+        self.cut, self.ranges, self.requested, self.answers = None, True, [], threading.Event()
+        self.answers.set()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -379,6 +431,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", kind)
         self.end_headers()
+        self.server.answers.wait()
         self.wfile.write(body[: self.server.cut])
 
     def log_message(self, *arguments):
@@ -449,6 +502,21 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
         fetching.fetch(remote(package="unknown", content=b"other"), tmp_path, None)
 
 
+def test_two_downloads_of_a_file_at_a_time(server, tmp_path):
+    """The second waits for the first and takes what it has brought."""
+    server.answers.clear()
+    script = "import pathlib, sys, fetching; fetching.fetch(eval(sys.argv[1], vars(fetching)), pathlib.Path(sys.argv[2]), None)"
+    first = start(script, remote(server.url + "/file"), tmp_path)
+    while not server.requested and first.poll() is None:
+        time.sleep(0.1)
+    second = start(script, *first.args[3:])
+    assert second.stderr.readline().endswith(f"thing-1.tar.gz: {WAITING}")
+    server.answers.set()
+    assert [process.wait() for process in (first, second)] == [0, 0]
+    assert server.requested == [("/file", None)]
+    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [CONTENT]
+
+
 def test_errors_of_the_network_are_one_line(server, tmp_path):
     import fetching
     from errors import PreparationError
@@ -465,7 +533,7 @@ def test_a_full_disk_is_noticed_before_the_download(server, tmp_path, monkeypatc
     from errors import PreparationError
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
-    with pytest.raises(PreparationError, match="no disk space for the 300,000 bytes"):
+    with pytest.raises(PreparationError, match="no disk space for its 300,000 bytes"):
         fetching.fetch(remote(server.url + "/file"), tmp_path, None)
     assert not server.requested
 

@@ -23,7 +23,7 @@ from user_dir.optimizer import FusedAdam, FusedAdamConfig
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 # Of random weights with which hypotheses differ, in length too; test_hypotheses_differ says when others are needed.
-SEEDS = {"weighted_relative_transformer": 3}
+SEEDS = {"weighted_transformer": 47, "weighted_relative_transformer": 3}
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
 
 

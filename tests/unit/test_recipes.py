@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,10 +13,12 @@ FAMILIES = ("vaswani_transformer", "relative_transformer", "weighted_transformer
 RECIPES = ("multi30k.sh", "multi30k_published.sh", "iwslt14.sh", "wmt14.sh")
 
 
-def plan(recipe, *arguments, ok=True, cwd=None, **variables):
-    """What the recipe prints with --dry-run."""
-    env = {"PATH": os.environ["PATH"], "GPUS": "1", **{name: str(value) for name, value in variables.items()}}
-    done = subprocess.run(["bash", EXAMPLES / recipe, "--dry-run", *arguments], env=env, cwd=cwd, capture_output=True, text=True)
+def plan(recipe, *arguments, ok=True, cwd=None, examples=EXAMPLES, **variables):
+    """What the recipe prints with --dry-run; a variable that is None is not set."""
+    variables = {"PATH": os.environ["PATH"], "GPUS": "1", **variables}
+    env = {name: str(value) for name, value in variables.items() if value is not None}
+    command = ["bash", examples / recipe, "--dry-run", *arguments]
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
 
@@ -43,7 +46,7 @@ def test_the_batch_does_not_depend_on_the_gpus(gpus, memory, nodes):
         assert tokens <= memory and abs(tokens * passes * workers / batch - 1) < 0.02
         assert passes == 1 or (passes - 1) * workers * memory < batch  # as few as that memory allows
         assert ("torchrun" in text) == (workers > 1)
-        assert workers == 1 or f"--nnodes {nodes} --node-rank 0 --nproc-per-node {gpus or 0} " in text
+        assert workers == 1 or f"--nnodes {nodes} --node-rank 0 --nproc-per-node {max(gpus, 1)} " in text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -70,15 +73,17 @@ def test_the_papers_settings(family, size, target):
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
-    before = {path for path in EXAMPLES.parent.rglob("*") if "__pycache__" not in path.parts}
+    examples = shutil.copytree(EXAMPLES, tmp_path / "examples")  # beside which nobody else writes data/ and runs/
+    before = set(tmp_path.rglob("*"))
     for smoke in (0, 1):
-        text = plan(recipe, "--clip-norm", "a b", FAMILY=family, SMOKE=smoke, MIRROR=tmp_path, OUTPUT="runs/elsewhere")
+        variables = {"FAMILY": family, "SMOKE": smoke, "MIRROR": tmp_path, "OUTPUT": "runs/elsewhere"}
+        text = plan(recipe, "--clip-norm", "a b", examples=examples, **variables)
         steps = steps_of(text)
         assert steps == ["prepare", "train", "average", "translate", "score", "to compare with"]
         assert f"MIRROR={tmp_path}" in text and "run=runs/elsewhere" in text and r"--clip-norm a\ b" in text
         assert smoke or "--encoder-layers 1" not in text
         assert subprocess.run(["bash", "-n"], input=text.partition("# to compare with")[0], text=True).returncode == 0
-    assert {path for path in EXAMPLES.parent.rglob("*") if "__pycache__" not in path.parts} == before
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_architectures_and_options_are_known():
@@ -108,7 +113,11 @@ def test_stock_transformer_has_the_same_size():
         ("wmt14.sh", {"SIZE": "huge"}, ["SIZE=huge", "base nor big"]),
         ("wmt14.sh", {"TARGET": "ru"}, ["TARGET=ru", "de nor fr"]),
         ("wmt14.sh", {"GPUS": "two"}, ["GPUS is two", "whole number"]),
-        ("wmt14.sh", {"GPUS": 400}, ["400 GPUs", "fewer GPUs"]),
+        ("wmt14.sh", {"GPUS": 400}, ["GPUS=400", "BATCH=25000", "63 tokens at a time to each of 400 processes"]),
+        ("wmt14.sh", {"GPUS": 0, "PROCESSES": 0}, ["PROCESSES is 0", "at least 1"]),
+        ("wmt14.sh", {"GPUS": 4, "PROCESSES": 2}, ["PROCESSES is 2 and GPUS 4", "GPUS=0"]),
+        ("wmt14.sh", {"GPUS": 2, "MASTER_PORT": "first:29500"}, ["MASTER_PORT is first:29500", "whole number"]),
+        ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian is none of prepare, train"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
@@ -120,6 +129,72 @@ def test_bad_variables_are_one_line(recipe, variables, parts):
     assert message.startswith(f"{recipe}: ") and message.count("\n") == 1
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize("arguments", [["--autocast", "fp16"], ["--autocast=fp16"], ["--autocast"]])
+def test_a_wrong_precision_is_one_line(arguments):
+    assert "--autocast takes bf16 or off" in plan("wmt14.sh", *arguments, ok=False)
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus"),
+    [
+        ({"GPUS": 1}, 1),
+        ({"GPUS": 1, "NODES": 2}, 1),
+        ({"GPUS": 4, "NODES": 2}, 4),
+        ({"GPUS": None, "CUDA_VISIBLE_DEVICES": "5"}, 1),
+        ({"GPUS": None, "CUDA_VISIBLE_DEVICES": "0,2,GPU-1f"}, 3),
+        ({"GPUS": None, "CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"GPUS": None, "CUDA_VISIBLE_DEVICES": "-1"}, 0),
+        ({"GPUS": 0, "NODES": 2}, 0),
+        ({"GPUS": 0, "PROCESSES": 3, "NODES": 2}, 0),
+    ],
+)
+def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
+    """On a host with eight GPUs, in the environment that torchrun makes for the last of the processes."""
+    from fairseq.dataclass.configs import DistributedTrainingConfig
+    from fairseq.distributed import utils
+
+    text = plan("wmt14.sh", **variables)
+    processes, nodes = variables.get("PROCESSES", gpus or 1), variables.get("NODES", 1)
+    workers = processes * nodes
+    assert f": {workers} x " in text and option(text, "--distributed-world-size") == str(workers)
+    for word in ("--cpu", "MALLOC_ARENA_MAX=1", "export CUDA_VISIBLE_DEVICES=\n"):
+        assert (word in text) == (gpus == 0)
+    assert ("torchrun" in text) == (workers > 1)
+    if workers > 1:
+        assert option(text, "--nproc-per-node") == str(processes)
+        made = {"MASTER_ADDR": "host1", "MASTER_PORT": 1, "WORLD_SIZE": workers, "RANK": workers - 1}
+        for name, value in made.items():
+            monkeypatch.setenv(name, str(value))
+    given = re.search(r"--distributed-init-method (\S+)", text)
+    cfg = DistributedTrainingConfig(
+        distributed_world_size=workers,
+        distributed_init_method=given and given[1],
+        distributed_no_spawn="--distributed-no-spawn" in text,
+    )
+    cfg.tpu = False
+    monkeypatch.setattr(utils.torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(utils.torch.cuda, "set_device", lambda device: None)
+    utils.infer_init_method(cfg)
+    assert cfg.distributed_world_size == workers
+    assert cfg.distributed_init_method == (None if workers == 1 else "env://")
+    assert cfg.distributed_no_spawn == (workers > 1)
+    assert gpus == 0 or cfg.distributed_rank == workers - 1
+
+
+def test_runs_on_one_host_do_not_meet_at_one_port():
+    ports = {option(plan("wmt14.sh", GPUS=2, SEED=seed), "--master-port") for seed in range(1, 6)}
+    assert len(ports) == 5 and all(20000 <= int(port) < 32000 for port in ports)
+    assert option(plan("wmt14.sh", GPUS=2, NODES=2), "--master-port") == "29500"  # hosts may name one folder differently
+
+
+def test_what_follows_the_recipe_wins():
+    text = plan("wmt14.sh", "--update-freq", "1", "--autocast", "off", "--lr", "1")
+    train = text.partition("# train")[2].partition("# average")[0]
+    assert train.rindex("--update-freq 1") > train.rindex("--max-tokens")
+    assert train.rindex("--lr 1") > train.index("--lr 6.99e-4")
+    assert "--autocast off" in train and "echo off > $run/precision" in train and "tools.precision" not in train
 
 
 def test_a_mirror_may_be_given_from_where_one_stands(tmp_path):
@@ -138,15 +213,18 @@ def test_slurm(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "scontrol").write_text("#!/bin/sh\nprintf 'host7\\nhost8\\n'\n")
-    (tools / "srun").write_text('#!/bin/sh\nshift\nfor SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done\n')
+    each = 'for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done'
+    (tools / "srun").write_text(f'#!/bin/sh\necho "srun $1 $2"\nshift 2\n{each}\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
     slurm = {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NODELIST": "host[7-8]", "SLURM_JOB_ID": "5"}
+    slurm["SLURM_CPUS_PER_TASK"] = "12"
     env = {**slurm, "PATH": f"{tools}:{os.environ['PATH']}", "FAMILY": "weighted_transformer"}
     command = ["bash", EXAMPLES / "slurm.sbatch", EXAMPLES / "wmt14.sh", "--dry-run"]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     steps = [step for step in steps_of(done.stdout) if step != "to compare with"]
     assert steps == ["prepare", "train", "train", "average", "translate", "score"]
+    assert "\nsrun --kill-on-bad-exit=1 --cpus-per-task=12\n" in done.stdout
     assert re.findall(r"--node-rank (\d)", done.stdout) == ["0", "1"]
     assert done.stdout.count("--master-addr host7 --master-port 20005") == 2 and "--max-tokens 3125" in done.stdout
