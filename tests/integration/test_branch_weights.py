@@ -31,7 +31,7 @@ def run_of_30(request, command, data, tmp_path_factory):
     def go_on(save_dir, *options):
         return train(
             command, data, request.param, save_dir, "--max-update", "30", "--branch-frozen-updates", "10", "--update-freq", "2", "--max-tokens", "150",
-            "--branch-warmup-updates", "60", "--dropout", "0.1", "--log-format", "json", "--log-interval", "1", "--save-interval-updates", "5", "--disable-validation",
+            "--branch-warmup-updates", "30", "--dropout", "0.1", "--log-format", "json", "--log-interval", "1", "--save-interval-updates", "5", "--disable-validation",
             "--store-ema", "--ema-fp32", "--ema-decay", "0.5", *options,
         )  # fmt: skip
 
@@ -83,12 +83,12 @@ def test_average_of_checkpoints_is_on_the_simplex(run_of_30, command, tmp_path):
 
 
 def test_log_shows_weights_and_both_learning_rates(run_of_30, tmp_path):
-    """(d_model / N)^-0.5 · min(t^-0.5, t · 60^-1.5) for updates 1 to 20, then 0, beside --lr's."""
+    """(d_model / N)^-0.5 · min(t^-0.5, t · 30^-1.5) for updates 1 to 20, then 0, beside --lr's."""
     folder, done, _ = run_of_30
     lines = [json.loads(line[line.index("{") :]) for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
     assert len(lines) == 30
     for update, line in enumerate(lines, 1):
-        expected = (32 / 2) ** -0.5 * min(update**-0.5, update * 60**-1.5) if update <= 20 else 0
+        expected = (32 / 2) ** -0.5 * min(update**-0.5, update * 30**-1.5) if update <= 20 else 0
         assert float(line["lr"]) == pytest.approx(5e-3 * update / 100, rel=1e-3)
         assert float(line["lr_branch_weights"]) == pytest.approx(expected, rel=1e-3)
     for update in range(5, 31, 5):  # as the update has left them
