@@ -76,7 +76,8 @@ class BranchWeightedMatrix(nn.Module):
     def scaled(self, matrix: Tensor, attention: BranchWeightedAttention, which: int) -> Tensor:
         """matrix [d, M·f] with the columns of branch i times M κ_i (`which` 0) or M α_i (1)."""
         weights = (attention.kappa, attention.alpha)[which]
-        versions = (matrix._version, weights._version)  # somebody may look what other branch weights would do
+        # Somebody may look what other branch weights would do, or move the model.
+        versions = (matrix._version, weights._version, matrix.data_ptr())
         if self.kept is not None and self.kept[0] == versions:
             return self.kept[1]
         result = scale_branches(matrix, attention.branches * attention.branch_weights()[which])

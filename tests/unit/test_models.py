@@ -87,10 +87,8 @@ def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, auto
         logits, _ = model.train()(**batch)
         logits.square().sum().backward()
         results.append([logits, *(p.grad for p in model.parameters())])
-    assert torch.equal(results[0][0], results[1][0])
     for plain, checkpointed in zip(*results, strict=True):
-        # A bias that a branch uses several times gets its gradients in another order of summation.
-        assert (plain - checkpointed).norm() <= 1e-6 * plain.norm()
+        assert torch.equal(plain, checkpointed)
 
 
 @every_architecture

@@ -108,6 +108,7 @@ def test_what_is_kept_while_generating_follows_the_weights(build, batch):
             assert not torch.allclose(model(**batch)[0], before)
             weights.copy_(expected)
             assert torch.equal(model(**batch)[0], before)
+        assert model.double()(**batch)[0].dtype == torch.float64
 
 
 def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
