@@ -81,3 +81,14 @@ def train(command, data, family, save_dir, *options, ok=True):
         "--clip-norm", "1.0", "--max-tokens", "500", "--log-format", "simple", "--log-interval", "10", "--save-dir", save_dir,
         "--no-epoch-checkpoints", *options, ok=ok,
     )  # fmt: skip
+
+
+def assert_same_with_gradients(actual, expected, module, x):
+    """Both outputs of `module` for x, and the gradients of a random direction of them by x and by every parameter."""
+    torch.testing.assert_close(actual, expected)
+    inputs = {"x": x, **dict(module.named_parameters())}
+    direction = torch.randn_like(expected)
+    both = [torch.autograd.grad((y * direction).sum(), list(inputs.values()), retain_graph=True) for y in (actual, expected)]
+    for name, one, other in zip(inputs, *both):
+        torch.testing.assert_close(one, other, msg=lambda text: f"{name}: {text}")
+        assert name.endswith("k_proj.bias") or other.abs().max() > 0, name

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support import EOS, PRE_NORM
+from support import EOS, PRE_NORM, assert_same_with_gradients
 
 from user_dir.attention import MultiheadAttention
 from user_dir.branched_attention import (
@@ -72,17 +72,6 @@ READINGS = [
     {"branches": 2, "shared_ffn": True},
     {"value_dim": 6, "key_dim": 3},
 ]
-
-
-def assert_same_with_gradients(actual, expected, module, x):
-    """Both outputs, and the gradients of a random direction of them by x and by every parameter."""
-    torch.testing.assert_close(actual, expected)
-    inputs = {"x": x, **dict(module.named_parameters())}
-    direction = torch.randn_like(expected)
-    both = [torch.autograd.grad((y * direction).sum(), list(inputs.values()), retain_graph=True) for y in (actual, expected)]
-    for name, one, other in zip(inputs, *both):
-        torch.testing.assert_close(one, other, msg=lambda text: f"{name}: {text}")
-        assert name == "k_proj.bias" or other.abs().max() > 0, name
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from fairseq import models
 from fairseq.sequence_generator import SequenceGenerator
-from support import PRE_NORM, SMALL
+from support import PRE_NORM, SMALL, assert_same_with_gradients
 
 from user_dir.config import UnsupportedOption
 from user_dir.weighted_heads import WeightedHeads, WeightedLinear
@@ -69,14 +69,7 @@ def test_equals_the_sum_over_branches(build, family, norm):
         hidden = torch.clamp(F.linear(y, layer.fc1.weight[units], layer.fc1.bias[units]), min=0)
         expected = expected + BRANCHES * attention.alpha[i] * F.linear(hidden, layer.fc2.weight[:, units])
     expected = expected if norm else second(expected)
-    actual = layer(x, None)
-    torch.testing.assert_close(actual, expected)
-    inputs = {"x": x, **dict(layer.named_parameters())}
-    direction = torch.randn_like(expected)
-    both = [torch.autograd.grad((y * direction).sum(), list(inputs.values()), retain_graph=True) for y in (actual, expected)]
-    for name, one, other in zip(inputs, *both):
-        torch.testing.assert_close(one, other, msg=lambda text: f"{name}: {text}")
-        assert name.endswith("k_proj.bias") or other.abs().max() > 0, name
+    assert_same_with_gradients(layer(x, None), expected, layer, x)
 
 
 def test_folds_into_a_plain_transformer(build, batch, dictionary, norm):
