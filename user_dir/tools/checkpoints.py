@@ -1,6 +1,6 @@
 """What the tools ask of checkpoints beside the models in them."""
 
-from ..checkpoints import BadCheckpoints, load, options  # noqa: F401  (the tools take them from here)
+from ..checkpoints import options
 
 
 def model_options(state: dict) -> dict:

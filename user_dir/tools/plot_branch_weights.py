@@ -12,7 +12,8 @@ import pathlib
 import re
 
 from ..branch_weights import log_name
-from .checkpoints import BadCheckpoints, load, model_options, number_of_updates
+from ..checkpoints import BadCheckpoints, load
+from .checkpoints import model_options, number_of_updates
 from .errors import ToolError, exit_in_one_line
 from .pictures import line_style, new_figure, save
 from .training_log import read_log
