@@ -33,7 +33,7 @@ setup(
         "tensorboardX>=2.6,<3",  # fairseq's --tensorboard-logdir; without it fairseq complains whenever it is imported
     ],
     extras_require={
-        "dev": ["pytest>=8", "pytest-xdist>=3", *plot],
+        "dev": ["pytest>=8", "pytest-xdist>=3", "ruff>=0.9", *plot],
         "plot": plot,
     },
 )

@@ -8,9 +8,10 @@ import pytest
 import torch
 from fairseq import models
 from fairseq.data import Dictionary
-from support import EOS, PAD, SMALL, run, save_checkpoint
 
 import user_dir  # noqa: F401  (registers the architectures)
+
+from support import EOS, PAD, SMALL, run, save_checkpoint
 
 
 @pytest.fixture(scope="session")

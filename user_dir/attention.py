@@ -44,13 +44,13 @@ class MultiheadAttention(modules.MultiheadAttention):
     def forward(
         self,
         query: Tensor,
-        key: Optional[Tensor],
-        value: Optional[Tensor],
-        key_padding_mask: Optional[Tensor] = None,
-        incremental_state: Optional[dict] = None,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
-        attn_mask: Optional[Tensor] = None,
+        attn_mask: Tensor | None = None,
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ):
@@ -77,7 +77,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
         return self.output(heads, query, incremental_state), weights
 
-    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Concat(head_1 … head_h) W^O: heads [T, B, h, d_v], of the queries [T, B, d] → [T, B, d]"""
         return self.out_proj(heads.flatten(2))
 
@@ -94,7 +94,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
         return heads.permute(2, 0, 1, 3), weights
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], need_weights: bool):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool):
         """Eq. 1 for all heads at once.
 
         Args:
@@ -190,7 +190,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         return self._set_input_buffer(incremental_state, cache)
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], dropout: float, training: bool) -> Tensor:
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, training: bool) -> Tensor:
     """Eq. 1 in one kernel; see MultiheadAttention.attend.
 
     Not whether gradients are recorded decides about the kernel: they are not in the first of the two forward passes of
@@ -211,7 +211,7 @@ def fuse(*projections: nn.Linear):
     return torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections]), sizes
 
 
-def ungroup_beams(x: Optional[Tensor], length: int) -> Optional[Tensor]:
+def ungroup_beams(x: Tensor | None, length: int) -> Tensor | None:
     """[B, h, beams·T, …] → [B·beams, h, T, …]"""
     return None if x is None else x.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
 
@@ -241,7 +241,7 @@ def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
     return answers[beams]
 
 
-def causal_mask(length: int, key: Tensor) -> Optional[Tensor]:
+def causal_mask(length: int, key: Tensor) -> Tensor | None:
     """[T, S], -inf where a key [B, h, S, d_k] lies in the future of one of the last T positions; None if none does."""
     if length == 1:
         return None
@@ -249,7 +249,7 @@ def causal_mask(length: int, key: Tensor) -> Optional[Tensor]:
     return future.triu(key.size(2) - length + 1)
 
 
-def visible_keys(padding: Optional[Tensor], attn_mask: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """The mask of `attend` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
     if attn_mask is None:
         return None if padding is None else ~padding[:, None, None, :].bool()

@@ -81,7 +81,7 @@ class BranchedAttention(BranchWeightedAttention):
                 nn.init.xavier_uniform_(matrix, gain=scale)
         nn.init.zeros_(self.fc1.bias)
 
-    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
         return self.ffns_of(heads, self.fc1.bias.view(self.ffns, 1, -1), matrices)
@@ -98,7 +98,7 @@ class BranchedAttention(BranchWeightedAttention):
             x = x.transpose(0, 1).flatten(1)  # [N, d_ff]
         return F.linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
 
-    def matrices(self, tokens: int, incremental_state: Optional[dict]) -> "Matrices":
+    def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
         """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
         cache = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         tokens += cache.get("tokens", 0)
@@ -134,8 +134,8 @@ class Matrices(NamedTuple):
     w1: Tensor  # [M, d, f]: W1_i
     w2: Tensor  # [d, d_ff]: α_i W2_i; of a shared FFN W2, which multiplies Σ_i α_i max(0, …)
     b2: Tensor  # [d]: Σ_i α_i b2_i
-    folded: Optional[Tensor] = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
-    b1: Optional[Tensor] = None  # [d_ff]: b1_i, where something is added to it
+    folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
+    b1: Tensor | None = None  # [d_ff]: b1_i, where something is added to it
 
 
 class BranchedRelativeAttention(BranchedAttention, RelativeMultiheadAttention):
@@ -158,7 +158,7 @@ class ResidualBranchedAttention(BranchedAttention):
         self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
         self.norm = nn.LayerNorm(self.embed_dim)
 
-    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
         bias = self.out_proj.bias
         together = F.linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, self.branches * bias)  # Σ_i h_i

@@ -23,7 +23,6 @@ from .config import VariantConfig
 from .relative_positions import RelativeMultiheadAttention
 from .weighted_heads import RelativeWeightedHeads, WeightedHeads, WeightedLinear
 
-
 # branches, if any, by --branch-residual: class, and that with relative positions
 ATTENTION = {
     None: (MultiheadAttention, RelativeMultiheadAttention),
@@ -33,7 +32,7 @@ ATTENTION = {
 }
 
 
-def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, ffn_dim: Optional[int] = None, **kwargs) -> MultiheadAttention:
+def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, ffn_dim: int | None = None, **kwargs) -> MultiheadAttention:
     """Multi-head attention as `cfg` asks for it; for self-attention with its relative positions.
 
     With ffn_dim (d_ff) its heads are branches, with that many hidden units in all.

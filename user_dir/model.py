@@ -11,7 +11,6 @@ from .branch_weights import BranchWeights, BranchWeightsLog, branched_blocks, re
 from .config import UnsupportedOption, VariantConfig, refuse_unsupported
 from .layers import decoder_layer, encoder_layer
 
-
 NO_TORCHSCRIPT = (
     "Our attention cannot be compiled with TorchScript; fairseq's own --arch transformer can, and takes the weights of "
     "a vaswani_transformer as they are."

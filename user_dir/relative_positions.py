@@ -49,7 +49,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
             if table is not None:
                 initialise(table)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], need_weights: bool):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool):
         """Eq. 3–4 for all heads at once; the T queries are the last T of the S positions. As MultiheadAttention.attend."""
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
@@ -60,13 +60,13 @@ class RelativeMultiheadAttention(MultiheadAttention):
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(q, k, v, mask, *tables, reach, self.dropout_now(), need_weights)
 
-    def rows(self, table: Optional[Tensor], reach: int, dtype: torch.dtype) -> Optional[Tensor]:
+    def rows(self, table: Tensor | None, reach: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""
         if table is None:
             return None
         return table[..., self.distance - reach : self.distance + reach + 1, :].to(dtype).expand(self.num_heads, -1, -1)
 
-    def beside(self, x: Tensor, table: Optional[Tensor]) -> Tensor:
+    def beside(self, x: Tensor, table: Tensor | None) -> Tensor:
         """x [B, h, S, d_z] + a_ij [h, S, d_z] for the last position i."""
         if table is None:
             return x
@@ -137,7 +137,7 @@ class RelativeAttention(torch.autograd.Function):
         return *(x.transpose(0, 1) for x in (by_q, by_k, by_v)), None, by_keys, by_values, None, None, None
 
 
-def scores(x: Tensor, y: Tensor, table: Optional[Tensor], index: Tensor, scale: float) -> Tensor:
+def scores(x: Tensor, y: Tensor, table: Tensor | None, index: Tensor, scale: float) -> Tensor:
     """scale · x_i (y_j + a_ij)ᵀ: x [h, B, T, d], y [h, B, S, d], table [h, 2k+1, d] → [h, B, T, S]"""
     heads, batch, length, _ = x.shape
     if table is None:
@@ -147,7 +147,7 @@ def scores(x: Tensor, y: Tensor, table: Optional[Tensor], index: Tensor, scale: 
     return by_key.baddbmm_(x.flatten(0, 1), y.flatten(0, 1).mT, alpha=scale).unflatten(0, (heads, batch))
 
 
-def mixtures(weights: Tensor, y: Tensor, table: Optional[Tensor], index: Tensor, out: Tensor) -> Optional[Tensor]:
+def mixtures(weights: Tensor, y: Tensor, table: Tensor | None, index: Tensor, out: Tensor) -> Tensor | None:
     """Writes Σ_j weights_ij (y_j + a_ij) to `out` [h, B, T, d]; returns the weights [h, B, T, S] summed by distance, [h, B·T, 2k+1]."""
     multiply(weights, y, out=out)
     if table is None:
@@ -161,7 +161,7 @@ def mixtures(weights: Tensor, y: Tensor, table: Optional[Tensor], index: Tensor,
     return sums
 
 
-def multiply(x: Tensor, y: Tensor, out: Optional[Tensor] = None) -> Tensor:
+def multiply(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """x @ y for [h, B, …], into `out` without a copy"""
     out = None if out is None else out.flatten(0, 1)
     return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out=out).unflatten(0, x.shape[:2])
@@ -172,7 +172,7 @@ def by_heads(x: Tensor) -> Tensor:
     return x.transpose(0, 1).contiguous()
 
 
-def part(table: Optional[Tensor], heads: slice) -> Optional[Tensor]:
+def part(table: Tensor | None, heads: slice) -> Tensor | None:
     """The rows of some heads: [h, 2k+1, d] → [.., 2k+1, d]"""
     return None if table is None else table[heads]
 

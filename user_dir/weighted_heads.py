@@ -34,7 +34,7 @@ class BranchWeightedAttention(MultiheadAttention):
         ValueError: if the heads cannot be dealt out to the branches
     """
 
-    def __init__(self, embed_dim, num_heads, *, branches: Optional[int] = None, softmax=False, random=False, **kwargs):
+    def __init__(self, embed_dim, num_heads, *, branches: int | None = None, softmax=False, random=False, **kwargs):
         super().__init__(embed_dim, num_heads, **kwargs)
         self.branches = branches or num_heads
         if num_heads % self.branches:
@@ -89,7 +89,7 @@ class BranchWeightedMatrix(nn.Module):
 class WeightedHeads(BranchWeightedMatrix, BranchWeightedAttention):
     """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's multi-head attention where all κ_i are 1/M."""
 
-    def output(self, heads: Tensor, query: Tensor, incremental_state: Optional[dict]) -> Tensor:
+    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         return F.linear(heads.flatten(2), self.scaled(self.out_proj.weight, self, 0), self.out_proj.bias)
 
 

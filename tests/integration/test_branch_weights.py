@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 import torch
-from support import train
 
 from user_dir.branch_weights import log_name
 from user_dir.tools.plot_branch_weights import read_run
+
+from support import train
 
 WEIGHTED = ["weighted_transformer", "weighted_relative_transformer"]
 

@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import pytest
+
 from support import PROJECT, run
 
 pytest.importorskip("matplotlib")

@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+
 from support import PROJECT, run
 
 

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from support import PROJECT, train
 
 from user_dir.architectures import FAMILIES
+
+from support import PROJECT, train
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 

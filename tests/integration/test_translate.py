@@ -12,11 +12,12 @@ import pytest
 from fairseq import models
 from fairseq.data import Dictionary
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
-from support import PROJECT, SMALL, save_checkpoint, train
 
 from user_dir.architectures import FAMILIES
 from user_dir.model import TransformerModel
 from user_dir.translator import Translator
+
+from support import PROJECT, SMALL, save_checkpoint, train
 
 SOURCE = (
     ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”"],

@@ -9,6 +9,7 @@ import torch
 from fairseq.data import indexed_dataset
 from fairseq.logging import metrics, progress_bar
 from sacrebleu.metrics import BLEU
+
 from support import write_preparation
 
 pytest.importorskip("matplotlib")

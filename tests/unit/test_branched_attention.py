@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support import EOS, PRE_NORM, assert_same_with_gradients
 
 from user_dir.attention import MultiheadAttention
 from user_dir.branched_attention import (
@@ -13,6 +12,8 @@ from user_dir.branched_attention import (
     ResidualBranchedRelativeAttention,
 )
 from user_dir.relative_positions import RelativeMultiheadAttention
+
+from support import EOS, PRE_NORM, assert_same_with_gradients
 
 MODEL, HEADS, FFN = 16, 4, 24
 

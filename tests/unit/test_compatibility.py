@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 import torch
-from support import PROJECT
 
 import user_dir
+
+from support import PROJECT
 
 
 @pytest.mark.parametrize("marker", ["can_use_fastpath", "load_to_BT"])

@@ -5,6 +5,7 @@ import runpy
 
 import pytest
 import setuptools
+
 from support import PROJECT
 
 TOOLS = sorted(path.stem for path in (PROJECT / "user_dir/tools").glob("*.py") if 'if __name__ == "__main__":' in path.read_text())

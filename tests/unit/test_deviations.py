@@ -8,10 +8,11 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 from fairseq.sequence_generator import SequenceGenerator
-from support import PROJECT
 
 from user_dir.architectures import SIZES, size_options
 from user_dir.branch_weights import branched_blocks
+
+from support import PROJECT
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 

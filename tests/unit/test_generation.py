@@ -14,12 +14,13 @@ from fairseq.modules import FairseqDropout
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
-from support import EOS, PAD
 
 from user_dir.architectures import FAMILIES
 from user_dir.branch_weights import branched_blocks
 from user_dir.model import TransformerModel
 from user_dir.optimizer import FusedAdam, FusedAdamConfig
+
+from support import EOS, PAD
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 # Of random weights with which hypotheses differ, in length too; test_hypotheses_differ says when others are needed.

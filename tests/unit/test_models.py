@@ -3,11 +3,12 @@
 import pytest
 import torch
 from fairseq.logging import metrics
-from support import EOS, PAD, PRE_NORM
 
 from user_dir.architectures import FAMILIES
 from user_dir.branch_weights import BranchWeightsError, branched_blocks
 from user_dir.config import UnsupportedOption
+
+from support import EOS, PAD, PRE_NORM
 
 ARCHITECTURES = [(f"{family}_base", norm) for family in FAMILIES for norm in ({}, PRE_NORM)]
 every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES, ids=lambda x: x if isinstance(x, str) else ("pre" if x else "post"))

@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from support import write_preparation  # noqa: E402
-
 from user_dir.tools import plot_attention as tool  # noqa: E402
 from user_dir.translator import Translator  # noqa: E402
+
+from support import write_preparation  # noqa: E402
 
 FAMILIES = ["vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer"]
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from support import EOS, PAD, PRE_NORM
 
 from user_dir import relative_positions
 from user_dir.relative_positions import RelativeMultiheadAttention
+
+from support import EOS, PAD, PRE_NORM
 
 HEADS, MODEL = 2, 8
 

@@ -10,9 +10,10 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
-from support import run
 
 from user_dir.tools import compare, score
+
+from support import run
 
 WORDS = "the a state-of-the-art cat dog doesn't sees well-known \"books\" , 3.5 % in (Paris) and runs".split()
 

@@ -7,10 +7,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import PROJECT, write_preparation
 
 from user_dir.tools import translate as tool
 from user_dir.translator import Hypothesis, Translator
+
+from support import PROJECT, write_preparation
 
 # Line ends of other systems and scripts, which are none here; without a newline at the end.
 LINES = ["w1 w2", "", "w3\u2028w4", "w5\x85w6 w7", "w8\r", "w9\rw10", "漢字 \x00 \x0c", "w11\x1e", " ", "w12"]
@@ -83,7 +84,7 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
 def test_prompt(model, echo, monkeypatch, capsysbinary):
     """Each line is answered before the next one is asked for; the prompt does not mix with the translations."""
     asked, translated = [], tool.translated
-    monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO("w1\n\nw2".encode())))
+    monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO(b"w1\n\nw2")))
     monkeypatch.setattr(tool, "translated", lambda *args: (asked.append(capsysbinary.readouterr().err) or part for part in translated(*args)))
     tool.main(model)
     done = capsysbinary.readouterr()

@@ -8,10 +8,11 @@ import re
 import pytest
 import torch
 from fairseq.dataclass.configs import GenerationConfig
-from support import write_preparation
 
 from user_dir.errors import InputError
 from user_dir.translator import Translator
+
+from support import write_preparation
 
 TEXTS = ["w1 w2", "", "w3 w4 w5 w6 w7", " \u2028 ", "w8", "漢字 unheard \x00", "w9 w10 w11"]
 

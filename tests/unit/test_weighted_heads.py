@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from fairseq import models
 from fairseq.sequence_generator import SequenceGenerator
-from support import PRE_NORM, SMALL, assert_same_with_gradients
 
 from user_dir.config import UnsupportedOption
 from user_dir.weighted_heads import WeightedHeads, WeightedLinear
+
+from support import PRE_NORM, SMALL, assert_same_with_gradients
 
 WEIGHTED = "weighted_transformer_base"
 BRANCHES = 4
