@@ -7,12 +7,13 @@ Shapes: T target (query) length, S source (key) length, B batch, d = d_model, h 
 A variant with another score or value term overrides `attend`; one that treats each head by itself overrides `output`.
 """
 
-from typing import Optional
 
 import torch
 import torch.nn.functional as F
 from fairseq import modules
 from torch import Tensor, nn
+
+from .masks import causal_mask, visible_keys
 
 # Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
 # times with 16 keys, 1.4 to 1.6 with 64, as fast with 256.
@@ -41,59 +42,6 @@ class MultiheadAttention(modules.MultiheadAttention):
             self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)
             self.reset_parameters()
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        key_padding_mask: Tensor | None = None,
-        incremental_state: dict | None = None,
-        need_weights: bool = True,
-        static_kv: bool = False,
-        attn_mask: Tensor | None = None,
-        before_softmax: bool = False,
-        need_head_weights: bool = False,
-    ):
-        """Multi-head attention with fairseq's signature.
-
-        Args:
-            query: [T, B, d]
-            key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
-            key_padding_mask: [B, S], True at padding
-            incremental_state: the cache of a decoder that is fed a few tokens at a time
-            static_kv: keys and values of the first cached call hold for all later ones (encoder–decoder attention)
-            attn_mask: [T, S], added to the scores
-            need_weights: also return the attention weights, averaged over the heads
-            need_head_weights: also return the attention weights of each head
-
-        Returns:
-            output [T, B, d]; weights [B, T, S], or [h, B, T, S] of each head, or None
-        """
-        if before_softmax:
-            raise NotImplementedError("scores before the softmax are not kept by this attention")
-        need_weights = need_weights or need_head_weights
-        heads, weights = self.heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
-        if weights is not None:
-            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
-        return self.output(heads, query, incremental_state), weights
-
-    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        """Concat(head_1 … head_h) W^O: heads [T, B, h, d_v], of the queries [T, B, d] → [T, B, d]"""
-        return self.out_proj(heads.flatten(2))
-
-    def heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
-        """head_1 … head_h before W^O: [T, B, h, d_v]; and the weights [B, h, T, S] if they are needed."""
-        length, batch = query.shape[:2]
-        if incremental_state is None:
-            q, k, v = self.project(query, key)
-            mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
-        else:
-            q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        heads, weights = self.attend(q, k, v, mask, need_weights)
-        if k.size(0) != batch:
-            heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
-        return heads.permute(2, 0, 1, 3), weights
-
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool):
         """Eq. 1 for all heads at once.
 
@@ -117,8 +65,6 @@ class MultiheadAttention(modules.MultiheadAttention):
         """The dropout of the weights: 0 outside training, unless fairseq's --retain-dropout keeps it."""
         return self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
 
-    # projections
-
     def project(self, query: Tensor, key: Tensor):
         """q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v], with one product for all that share an input."""
         if self.self_attention:
@@ -129,6 +75,61 @@ class MultiheadAttention(modules.MultiheadAttention):
         """Projects x [T, B, d] and splits the product into `sizes` and heads: each [B, h, T, size / h]."""
         parts = F.linear(x, weight, bias).split(sizes, dim=-1)
         return [part.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3) for part in parts]
+
+    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
+        """Concat(head_1 … head_h) W^O: heads [T, B, h, d_v], of the queries [T, B, d] → [T, B, d]"""
+        return self.out_proj(heads.flatten(2))
+
+    # fairseq's call
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ):
+        """Multi-head attention, called as fairseq calls its own.
+
+        Args:
+            query: [T, B, d]
+            key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
+            key_padding_mask: [B, S], True at padding
+            incremental_state: the cache of a decoder that is fed a few tokens at a time
+            static_kv: keys and values of the first cached call hold for all later ones (encoder–decoder attention)
+            attn_mask: [T, S], added to the scores
+            need_weights: also return the attention weights, averaged over the heads
+            need_head_weights: also return the attention weights of each head
+
+        Returns:
+            output [T, B, d]; weights [B, T, S], or [h, B, T, S] of each head, or None
+        """
+        if before_softmax:
+            raise NotImplementedError("scores before the softmax are not kept by this attention")
+        need_weights = need_weights or need_head_weights
+        heads, weights = self.compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
+        if weights is not None:
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+        return self.output(heads, query, incremental_state), weights
+
+    def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
+        """head_1 … head_h before W^O: [T, B, h, d_v]; and the weights [B, h, T, S] if they are needed."""
+        length, batch = query.shape[:2]
+        if incremental_state is None:
+            q, k, v = self.project(query, key)
+            mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
+        else:
+            q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
+        heads, weights = self.attend(q, k, v, mask, need_weights)
+        if k.size(0) != batch:
+            heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
+        return heads.permute(2, 0, 1, 3), weights
 
     # cached decoding
 
@@ -239,28 +240,3 @@ def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
         sentences = (order // beams).unflatten(0, (-1, beams))
         answers[beams] = bool((sentences == sentences[:, :1]).all())
     return answers[beams]
-
-
-def causal_mask(length: int, key: Tensor) -> Tensor | None:
-    """[T, S], -inf where a key [B, h, S, d_k] lies in the future of one of the last T positions; None if none does."""
-    if length == 1:
-        return None
-    future = torch.full((length, key.size(2)), float("-inf"), device=key.device)
-    return future.triu(key.size(2) - length + 1)
-
-
-def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """The mask of `attend` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
-    if attn_mask is None:
-        return None if padding is None else ~padding[:, None, None, :].bool()
-    if padding is None:
-        return attn_mask.to(dtype)
-    # Finite, so that a row that sees nothing but padding (a padded query on the left) gives no NaN.
-    return attn_mask.to(dtype).masked_fill(padding[:, None, None, :].bool(), torch.finfo(dtype).min / 2)
-
-
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask of `attend` as a term of the scores; finite, so that a row that sees nothing gives no NaN."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)

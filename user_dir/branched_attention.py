@@ -21,7 +21,7 @@ x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hi
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M (d_ff if they share one FFN).
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F

@@ -9,11 +9,11 @@ from fairseq.models.transformer import TransformerConfig
 
 @dataclass
 class VariantConfig(TransformerConfig):
-    attention_key_dim: int | None = field(
+    attention_key_dim: Optional[int] = field(
         default=None,
         metadata={"help": "d_k: size of a head's queries and keys; default: d_model / heads (Vaswani et al. 2017, Table 3, rows B)"},
     )
-    attention_value_dim: int | None = field(
+    attention_value_dim: Optional[int] = field(
         default=None,
         metadata={"help": "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"},
     )
@@ -53,7 +53,7 @@ class VariantConfig(TransformerConfig):
             "as in the Transformer (shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)"
         },
     )
-    branches: int | None = field(
+    branches: Optional[int] = field(
         default=None,
         metadata={"help": "M, a divisor of the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"},
     )

@@ -7,11 +7,10 @@ A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands
 --branch-residual shared the two stay sublayers of their own, each with its branch weights.
 """
 
-from typing import Optional
 
 from fairseq.modules import transformer_layer
 
-from .attention import MultiheadAttention, additive
+from .attention import MultiheadAttention
 from .autocast import autocast
 from .branched_attention import (
     BranchedAttention,
@@ -20,6 +19,7 @@ from .branched_attention import (
     ResidualBranchedRelativeAttention,
 )
 from .config import VariantConfig
+from .masks import additive
 from .relative_positions import RelativeMultiheadAttention
 from .weighted_heads import RelativeWeightedHeads, WeightedHeads, WeightedLinear
 

@@ -10,7 +10,6 @@ computes what a Transformer of the matrices M κ_i W^O_i and M α_i W2_i compute
 Shapes: T positions, B sentences, M branches, h heads, d = d_model.
 """
 
-from typing import Optional
 
 import torch
 import torch.nn.functional as F

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from user_dir.attention import WIDENED, MultiheadAttention, causal_mask, fused_attention, visible_keys
+from user_dir.attention import WIDENED, MultiheadAttention, fused_attention
+from user_dir.masks import causal_mask, visible_keys
 
 HEADS, MODEL = 2, 8
 

@@ -82,7 +82,7 @@ def test_equals_the_equations(form, reading, sentences):
     module = block(form, **reading)
     assert module.folding_pays(2 * sentences) == (sentences == 20)
     x = torch.randn(2, sentences, MODEL, dtype=torch.float64, requires_grad=True)
-    heads, _ = module.heads(x, x, None, None, None, False)
+    heads, _ = module.compute_heads(x, x, None, None, None, False)
     actual, _ = module(x, x, x, need_weights=False)
     assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
 
@@ -95,8 +95,8 @@ def test_heads_of_relative_branches_are_those_of_relative_attention(form):
     assert names.missing_keys == (["out_proj.bias"] if module.out_proj.bias is None else [])  # eq. 6 has none
     x = torch.randn(7, 5, MODEL, dtype=torch.float64, requires_grad=True)
     with torch.no_grad():
-        of_plain, _ = plain.heads(x, x, None, None, None, False)
-    heads, _ = module.heads(x, x, None, None, None, False)
+        of_plain, _ = plain.compute_heads(x, x, None, None, None, False)
+    heads, _ = module.compute_heads(x, x, None, None, None, False)
     torch.testing.assert_close(heads, of_plain)
     actual, _ = module(x, x, x, need_weights=False)
     assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
@@ -130,7 +130,7 @@ def test_one_branch_with_a_residual_is_attention_and_ffn():
 def test_activation_dropout_and_activation():
     module = block(activation="gelu", activation_dropout=0.5)
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
-    heads, _ = module.heads(x, x, None, None, None, False)
+    heads, _ = module.compute_heads(x, x, None, None, None, False)
     assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, heads, x))  # by ReLU
     evaluated = module(x, x, x, need_weights=False)[0]
     module.train()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir import relative_positions
+from user_dir import relative_kernel
 from user_dir.relative_positions import RelativeMultiheadAttention
 
 from support import EOS, PAD, PRE_NORM
@@ -71,7 +71,7 @@ def test_values_and_gradients_equal_the_equations(kind, padded, length, k, table
     expected, expected_weights = attention_by_equation(module, x, padding, causal=kind == "decoder")
     expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
     for group in (1, 2**20):
-        monkeypatch.setattr(relative_positions, "GROUP", group)
+        monkeypatch.setattr(relative_kernel, "GROUP", group)
         for need_weights in (False, True):
             output, weights = module(
                 x, x, x, key_padding_mask=padding if padded else None, attn_mask=mask, need_weights=need_weights, need_head_weights=need_weights
@@ -149,7 +149,7 @@ def test_a_row_that_sees_only_padding_is_finite():
 
 def test_trains_after_a_call_under_inference_mode():
     """What a call keeps for later ones (where the tables' rows go) may be made without autograd."""
-    relative_positions.index_of_rows.cache_clear()
+    relative_kernel.index_of_rows.cache_clear()
     module, x = build_attention(2), torch.randn(6, 3, MODEL, dtype=torch.double)
     with torch.inference_mode():
         expected, _ = module(x, x, x, need_weights=False)

@@ -57,7 +57,7 @@ def test_equals_the_sum_over_branches(build, family, norm):
     x = torch.randn(6, 3, 16, dtype=torch.float64, requires_grad=True)
     attention, first, second = layer.self_attn, layer.self_attn_layer_norm, layer.final_layer_norm
     y = first(x) if norm else x
-    heads, _ = attention.heads(y, y, None, None, None, False)
+    heads, _ = attention.compute_heads(y, y, None, None, None, False)
     u = x + attention.out_proj.bias
     for i in range(BRANCHES):
         w_o = attention.out_proj.weight[:, 4 * i : 4 * (i + 1)]

@@ -1,0 +1,34 @@
+"""Masks of attention: which keys a query may see.
+
+fairseq gives padding [B, S], True at padding, and attn_mask [T, S], added to the scores. `attend` takes one mask for
+both, broadcastable to [B, h, T, S]: bool, True where a key may be seen, or added to the scores.
+"""
+
+
+import torch
+from torch import Tensor
+
+
+def causal_mask(length: int, key: Tensor) -> Tensor | None:
+    """[T, S], -inf where a key [B, h, S, d_k] lies in the future of one of the last T positions; None if none does."""
+    if length == 1:
+        return None
+    future = torch.full((length, key.size(2)), float("-inf"), device=key.device)
+    return future.triu(key.size(2) - length + 1)
+
+
+def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """The mask of `attend` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
+    if attn_mask is None:
+        return None if padding is None else ~padding[:, None, None, :].bool()
+    if padding is None:
+        return attn_mask.to(dtype)
+    # Finite, so that a row that sees nothing but padding (a padded query on the left) gives no NaN.
+    return attn_mask.to(dtype).masked_fill(padding[:, None, None, :].bool(), torch.finfo(dtype).min / 2)
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask of `attend` as a term of the scores; finite, so that a row that sees nothing gives no NaN."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)
