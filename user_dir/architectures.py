@@ -51,7 +51,10 @@ def family_options(family: str, size: str) -> dict:
 
 
 def set_defaults(args, options: dict) -> None:
-    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have; a name of an option stands for its value."""
+    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have.
+
+    The name of another option as a value stands for that option's value.
+    """
     for name, value in options.items():
         if not hasattr(args, name):
             setattr(args, name, getattr(args, value) if value in options else value)

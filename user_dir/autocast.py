@@ -11,8 +11,8 @@ def autocast(forward):
     Encoder, decoder and every layer have it: the generator calls encoder and decoder by themselves, and activation
     checkpointing runs a layer again in the backward pass, where nothing around it is entered anew.
 
-    Casts are not kept: autocast keeps those of leaves, which is what a layer's input is when the layer is run again, and
-    then the gradients of all products with it are added in bfloat16. Of our weights none is cast twice in a pass.
+    Casts are not kept: autocast keeps those of leaves, which a layer's input is when the layer is run again, and then
+    the gradients of all products with it are added in bfloat16. Of our weights none is cast twice in a pass.
     """
 
     @functools.wraps(forward)

@@ -29,7 +29,7 @@ from fairseq import utils
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
-from .relative_positions import RelativeMultiheadAttention
+from .config import VariantConfig
 from .weighted_heads import BranchWeightedAttention, refuse_uneven, scale_branches
 
 
@@ -51,14 +51,26 @@ class BranchedAttention(BranchWeightedAttention):
         ValueError: if the heads cannot be dealt out to the branches, or d_ff not
     """
 
-    def __init__(self, embed_dim, num_heads, *, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs):
-        super().__init__(embed_dim, num_heads, **kwargs)
+    def __init__(
+        self, *args, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs
+    ):
+        super().__init__(*args, **kwargs)
         self.shared_ffn = shared_ffn
         self.ffns = 1 if shared_ffn else self.branches
         refuse_uneven(ffn_dim, self.ffns)
         self.activation_fn = utils.get_activation_fn(activation)
         self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
         self.build_matrices(ffn_dim)
+
+    @staticmethod
+    def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
+        return {
+            **BranchWeightedAttention.from_config(cfg, ffn_dim),
+            "ffn_dim": ffn_dim,
+            "shared_ffn": cfg.branch_ffn == "shared",
+            "activation": cfg.activation_fn,
+            "activation_dropout": cfg.activation_dropout or cfg.relu_dropout,
+        }
 
     @torch.no_grad()
     def build_matrices(self, ffn_dim: int) -> None:
@@ -93,7 +105,7 @@ class BranchedAttention(BranchWeightedAttention):
         x = torch.baddbmm(before, first, last)  # [M, N, f]
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
-            x = (self.branch_weights()[1].to(x.dtype) @ x.flatten(1)).unflatten(0, x.shape[1:])  # [N, f]
+            x = (self.kappa_alpha()[1].to(x.dtype) @ x.flatten(1)).unflatten(0, x.shape[1:])  # [N, f]
         else:
             x = x.transpose(0, 1).flatten(1)  # [N, d_ff]
         return F.linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
@@ -111,7 +123,7 @@ class BranchedAttention(BranchWeightedAttention):
 
     def weigh(self) -> "Matrices":
         """The parameters with κ and α in them; nothing is multiplied yet."""
-        kappa, alpha = self.branch_weights()
+        kappa, alpha = self.kappa_alpha()
         return Matrices(*self.weigh_inside(kappa, self.fc1.weight, alpha), b2=(self.fc2.bias * alpha[:, None]).sum(dim=0))
 
     def weigh_inside(self, kappa: Tensor, w1: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,10 +148,6 @@ class Matrices(NamedTuple):
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
     b1: Tensor | None = None  # [d_ff]: b1_i, where something is added to it
-
-
-class BranchedRelativeAttention(BranchedAttention, RelativeMultiheadAttention):
-    """Branches whose heads are those of Shaw et al. 2018."""
 
 
 class ResidualBranchedAttention(BranchedAttention):
@@ -171,12 +179,8 @@ class ResidualBranchedAttention(BranchedAttention):
         return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
 
     def weigh(self) -> Matrices:
-        kappa, alpha = self.branch_weights()
+        kappa, alpha = self.kappa_alpha()
         w1 = self.fc1.weight * self.norm.weight
         w1 = w1 - w1.mean(dim=1, keepdim=True)  # (y − mean y) w = y (w − mean w)
         weighed = self.weigh_inside(self.branches * kappa, w1, self.ffns * alpha)
         return Matrices(*weighed, b2=self.fc2.bias, b1=self.fc1(self.norm.bias))
-
-
-class ResidualBranchedRelativeAttention(ResidualBranchedAttention, RelativeMultiheadAttention):
-    """The same with heads of Shaw et al. 2018."""

@@ -7,77 +7,64 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 
 
+def option(default, help: str):
+    """A field of a configuration, which fairseq makes an option of the command line."""
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass
 class VariantConfig(TransformerConfig):
-    attention_key_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "d_k: size of a head's queries and keys; default: d_model / heads (Vaswani et al. 2017, Table 3, rows B)"},
+    attention_key_dim: Optional[int] = option(
+        None, "d_k: size of a head's queries and keys; default: d_model / heads (Vaswani et al. 2017, Table 3, rows B)"
     )
-    attention_value_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"},
+    attention_value_dim: Optional[int] = option(
+        None, "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"
     )
-    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "neither"]) = field(
-        default="neither",
-        metadata={
-            "help": "what distances are added to in encoder and decoder self-attention: a^K to keys, a^V to values "
-            "(Shaw et al. 2018, eq. 3 and 4, Table 3)"
-        },
+    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "neither"]) = option(
+        "neither",
+        "what distances are added to in encoder and decoder self-attention: a^K to keys, a^V to values "
+        "(Shaw et al. 2018, eq. 3 and 4, Table 3)",
     )
-    relative_distance: int = field(
-        default=16,
-        metadata={"help": "k: farther distances are taken for this one, so that a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"},
+    relative_distance: int = option(
+        16, "k: farther distances are taken for this one: a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"
     )
-    relative_tables: ChoiceEnum(["per_head", "shared"]) = field(
-        default="per_head",
-        metadata={"help": "a table for each head of each layer, or for each layer (Shaw et al. 2018, section 4.1: base, big)"},
+    relative_tables: ChoiceEnum(["per_head", "shared"]) = option(
+        "per_head", "a table for each head of each layer, or for each layer (Shaw et al. 2018, section 4.1: base, big)"
     )
-    absolute_positions: ChoiceEnum(["add", "omit"]) = field(
-        default="add",
-        metadata={
-            "help": "add fairseq's position embeddings to those of the words, or omit them like "
-            "--no-token-positional-embeddings; scale and dropout stay (Shaw et al. 2018 replace them)"
-        },
+    absolute_positions: ChoiceEnum(["add", "omit"]) = option(
+        "add",
+        "add fairseq's position embeddings to those of the words, or omit them like "
+        "--no-token-positional-embeddings; scale and dropout stay (Shaw et al. 2018 replace them)",
     )
-    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both"]) = field(
-        default="none",
-        metadata={
-            "help": "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "
-            "layers for the encoder–decoder attention, the masked self-attention or both (Ahmed et al. 2017, eq. 5–7)"
-        },
+    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both"]) = option(
+        "none",
+        "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "
+        "layers for the encoder–decoder attention, the masked self-attention or both (Ahmed et al. 2017, eq. 5–7)",
     )
-    branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = field(
-        default="per_branch",
-        metadata={
-            "help": "what FFN_i of a branch gets: its head and x, which the attention is given (per_branch); the heads of all and x, "
-            "as in the Transformer (shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)"
-        },
+    branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = option(
+        "per_branch",
+        "what FFN_i of a branch gets: its head and x, which the attention is given (per_branch); the heads of all "
+        "and x, as in the Transformer (shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)",
     )
-    branches: Optional[int] = field(
-        default=None,
-        metadata={"help": "M, a divisor of the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"},
+    branches: Optional[int] = option(
+        None, "M, a divisor of the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"
     )
-    branch_ffn: ChoiceEnum(["per_branch", "shared"]) = field(
-        default="per_branch",
-        metadata={"help": "an FFN of width d_ff / M for each branch, or one of width d_ff for all (Ahmed et al. 2017, eq. 7, has no width)"},
+    branch_ffn: ChoiceEnum(["per_branch", "shared"]) = option(
+        "per_branch",
+        "an FFN of width d_ff / M for each branch, or one of width d_ff for all (Ahmed et al. 2017, eq. 7: no width)",
     )
-    branch_weights: ChoiceEnum(["simplex", "softmax"]) = field(
-        default="simplex",
-        metadata={
-            "help": "κ and α are kept on the simplex by --optimizer fused_adam, or are the softmax of free weights "
-            "(Ahmed et al. 2017, section 3, found the latter worse)"
-        },
+    branch_weights: ChoiceEnum(["simplex", "softmax"]) = option(
+        "simplex",
+        "κ and α are kept on the simplex by --optimizer fused_adam, or are the softmax of free weights "
+        "(Ahmed et al. 2017, section 3, found the latter worse)",
     )
-    branch_weights_init: ChoiceEnum(["uniform", "random"]) = field(
-        default="uniform",
-        metadata={"help": "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 3, has no distribution)"},
+    branch_weights_init: ChoiceEnum(["uniform", "random"]) = option(
+        "uniform", "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 3, has no distribution)"
     )
-    autocast: ChoiceEnum(["off", "bf16"]) = field(
-        default="off",
-        metadata={
-            "help": "run matrix products in this precision, on CPU and GPU; parameters, their gradients and the "
-            "optimizer stay float32 and need no loss scaling (fairseq's --bf16 is for TPUs)"
-        },
+    autocast: ChoiceEnum(["off", "bf16"]) = option(
+        "off",
+        "run matrix products in this precision, on CPU and GPU; parameters, their gradients and the "
+        "optimizer stay float32 and need no loss scaling (fairseq's --bf16 is for TPUs)",
     )
 
 
@@ -111,8 +98,8 @@ def refuse_unsupported(cfg: VariantConfig) -> None:
         for name, carried in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
             if getattr(cfg, name) != carried:
                 raise UnsupportedOption(
-                    f"--branch-residual shared has the sublayers of the Transformer, so --{name.replace('_', '-')} is {carried}, "
-                    f"not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
+                    f"--branch-residual shared has the sublayers of the Transformer, so --{name.replace('_', '-')} is "
+                    f"{carried}, not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
                 )
     for name, remedy in UNSUPPORTED.items():
         value = cfg.quant_noise.scalar if name == "quant_noise_scalar" else getattr(cfg, name)

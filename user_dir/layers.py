@@ -7,60 +7,44 @@ A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands
 --branch-residual shared the two stay sublayers of their own, each with its branch weights.
 """
 
+import functools
 
 from fairseq.modules import transformer_layer
 
 from .attention import MultiheadAttention
 from .autocast import autocast
-from .branched_attention import (
-    BranchedAttention,
-    BranchedRelativeAttention,
-    ResidualBranchedAttention,
-    ResidualBranchedRelativeAttention,
-)
+from .branched_attention import BranchedAttention, ResidualBranchedAttention
 from .config import VariantConfig
 from .masks import additive
 from .relative_positions import RelativeMultiheadAttention
-from .weighted_heads import RelativeWeightedHeads, WeightedHeads, WeightedLinear
+from .weighted_heads import WeightedHeads, WeightedLinear
 
-# branches, if any, by --branch-residual: class, and that with relative positions
-ATTENTION = {
-    None: (MultiheadAttention, RelativeMultiheadAttention),
-    "none": (BranchedAttention, BranchedRelativeAttention),
-    "per_branch": (ResidualBranchedAttention, ResidualBranchedRelativeAttention),
-    "shared": (WeightedHeads, RelativeWeightedHeads),
-}
+# What self-attention can be beside the plain one; `from_config` gives its arguments, or None if it is not wanted.
+SELF_ATTENTIONS = [RelativeMultiheadAttention]
+# by --branch-residual
+BRANCHES = {"none": BranchedAttention, "per_branch": ResidualBranchedAttention, "shared": WeightedHeads}
 
 
-def build_attention(embed_dim: int, heads: int, cfg: VariantConfig, ffn_dim: int | None = None, **kwargs) -> MultiheadAttention:
-    """Multi-head attention as `cfg` asks for it; for self-attention with its relative positions.
-
-    With ffn_dim (d_ff) its heads are branches, with that many hidden units in all.
-    """
-    relative = cfg.relative_positions != "neither" and "self_attention" in kwargs
+def build_attention(embed_dim: int, num_heads: int, cfg: VariantConfig, ffn_dim: int | None = None, **kwargs):
+    """Multi-head attention as `cfg` asks for it. With ffn_dim (d_ff) its heads are branches, with that FFN in them."""
+    attention = MultiheadAttention
     options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
-    if relative:
-        options |= {
-            "distance": cfg.relative_distance,
-            "shared": cfg.relative_tables == "shared",
-            "keys": cfg.relative_positions in ("keys_and_values", "keys"),
-            "values": cfg.relative_positions in ("keys_and_values", "values"),
-        }
-    form = cfg.branch_residual if ffn_dim else None
-    if form is not None:
-        options |= {
-            "branches": cfg.branches,
-            "softmax": cfg.branch_weights == "softmax",
-            "random": cfg.branch_weights_init == "random",
-        }
-    if form in ("none", "per_branch"):
-        options |= {
-            "ffn_dim": ffn_dim,
-            "shared_ffn": cfg.branch_ffn == "shared",
-            "activation": cfg.activation_fn,
-            "activation_dropout": cfg.activation_dropout or cfg.relu_dropout,
-        }
-    return ATTENTION[form][relative](embed_dim, heads, **options, **kwargs)
+    for variant in SELF_ATTENTIONS if "self_attention" in kwargs else []:
+        wanted = variant.from_config(cfg)
+        if wanted is not None:
+            attention, options = variant, options | wanted
+    if ffn_dim:
+        branches = BRANCHES[cfg.branch_residual]
+        attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
+    return attention(embed_dim, num_heads, **options, **kwargs)
+
+
+@functools.cache
+def joined(branches: type, attention: type) -> type:
+    """The class of `branches` whose heads are those of `attention`: one computes `output`, the other `attend`."""
+    if attention is MultiheadAttention:
+        return branches
+    return type(f"{branches.__name__}Of{attention.__name__}", (branches, attention), {})
 
 
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
@@ -108,7 +92,7 @@ class WeightedEncoderLayer(TransformerEncoderLayer):
 
 
 class WeightedDecoderLayer(TransformerDecoderLayer):
-    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN (--branch-residual shared)."""
+    """The same in the decoder, with branch weights in encoder–decoder attention and FFN."""
 
     def build_fc2(self, input_dim, output_dim, *quantisation):
         return WeightedLinear(input_dim, output_dim, self.encoder_attn)
@@ -128,7 +112,10 @@ class Branched:
         return None
 
     def sublayer(self, x, norm, attention, key=None, **kwargs):
-        """Attention to `key` [S, B, d_encoder] (default: to x itself) from x [T, B, d], with residual and `norm`: [T, B, d], weights."""
+        """Attention from x [T, B, d] to `key` [S, B, d_encoder] (default: x itself), with residual and `norm`.
+
+        Returns [T, B, d] and the weights of the attention.
+        """
         query = norm(x) if self.normalize_before else x
         key = query if key is None else key
         y, weights = attention(query, key, key, **kwargs)
@@ -141,7 +128,7 @@ class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
 
     @autocast
     def forward(self, x, encoder_padding_mask, attn_mask=None):
-        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T], True at padding; attn_mask [T, T], True where nothing is to be seen."""
+        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T] and attn_mask [T, T], True where nothing is to be seen."""
         if attn_mask is not None:
             attn_mask = additive(~attn_mask.bool(), x.dtype)
         options = {"key_padding_mask": encoder_padding_mask, "attn_mask": attn_mask, "need_weights": False}
@@ -166,7 +153,7 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
         need_attn=False,
         need_head_weights=False,
     ):
-        """As fairseq's decoder layer, without its `prev_…_state`: x [T, B, d], encoder_out [S, B, d_encoder] → [T, B, d], weights, None."""
+        """As fairseq's, without `prev_…_state`: x [T, B, d], encoder_out [S, B, d_encoder] → x, weights, None."""
         x, _ = self.sublayer(
             x,
             self.self_attn_layer_norm,

@@ -7,7 +7,8 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from .attention import ONE_ORDER
 from .autocast import autocast
-from .branch_weights import BranchWeights, BranchWeightsLog, branched_blocks, refuse_training, require_adopted
+from .branch_log import BranchLog, branched_blocks
+from .branch_training import BranchTraining, refuse_training
 from .config import UnsupportedOption, VariantConfig, refuse_unsupported
 from .layers import decoder_layer, encoder_layer
 
@@ -20,8 +21,8 @@ NO_TORCHSCRIPT = (
 class TransformerModel(TransformerModelBase):
     """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; `VariantConfig` says which."""
 
-    branch_weights = None  # of Ahmed et al. 2017: how κ and α are to be trained
-    branch_weights_log = None
+    branch_training = None  # of Ahmed et al. 2017: how κ and α are to be trained
+    branch_log = None
     counting = False  # whether fairseq has told a number of updates
 
     @classmethod
@@ -35,7 +36,7 @@ class TransformerModel(TransformerModelBase):
 
         Raises:
             UnsupportedOption: for an option of fairseq's Transformer that is not carried
-            BranchWeightsError: for a training that could not train κ and α as the paper does
+            BranchTrainingError: for a training that could not train κ and α as the paper does
         """
         cfg = VariantConfig.from_namespace(args)
         refuse_unsupported(cfg)
@@ -47,10 +48,11 @@ class TransformerModel(TransformerModelBase):
             refuse_training(args)
         model = super().build_model(cfg, task)
         if cfg.branched_attention != "none":
-            model.branch_weights = BranchWeights((cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5, cfg.branch_weights == "simplex")
+            lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
+            model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
             for block in branched_blocks(model).values():
-                block.kappa.param_group = block.alpha.param_group = model.branch_weights  # the optimizer looks for it
-            model.branch_weights_log = BranchWeightsLog(model)
+                block.kappa.param_group = block.alpha.param_group = model.branch_training  # the optimizer looks for it
+            model.branch_log = BranchLog(model)
         return model
 
     @classmethod
@@ -65,20 +67,20 @@ class TransformerModel(TransformerModelBase):
         """Called by fairseq before each update.
 
         Raises:
-            BranchWeightsError: if no optimizer keeps κ and α as the paper does
+            BranchTrainingError: if no optimizer keeps κ and α as the paper does
         """
         super().set_num_updates(num_updates)
         # The first number is 0, or that of a checkpoint that has just been loaded: there is no optimizer yet.
         loaded, self.counting = num_updates > 0 and not self.counting, True
-        if self.training and self.branch_weights is not None and not loaded:
-            require_adopted(self.branch_weights)
-            self.branch_weights_log.follow()
+        if self.training and self.branch_training is not None and not loaded:
+            self.branch_training.require_adopted()
+            self.branch_log.follow()
 
     @property
     def full_context_alignment(self) -> bool:
-        """fairseq's generator asks before it prints alignments: True to take them from a pass over the whole hypothesis.
+        """fairseq's generator asks before it prints alignments: are they to come from a pass over the whole hypothesis?
 
-        So it is where decoding kept no attention weights: its hub interface is asked for alignments after that was settled.
+        Yes where decoding kept no attention weights: its hub interface is asked for alignments after that was settled.
         """
         return not self.decoder.need_attention
 

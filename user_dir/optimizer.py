@@ -17,7 +17,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
 from omegaconf import II
 
-from .branch_weights import BranchWeights, BranchWeightsError
+from .branch_training import BranchTraining, BranchTrainingError
 from .simplex import project_
 
 
@@ -29,7 +29,10 @@ class FusedAdamConfig(FairseqAdamConfig):
     )
     branch_frozen_updates: int = field(
         default=10000,
-        metadata={"help": "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); 0: never"},
+        metadata={
+            "help": "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); "
+            "0: never"
+        },
     )
     max_update: int = II("optimization.max_update")
     use_bmuf: bool = II("optimization.use_bmuf")
@@ -44,7 +47,7 @@ class FusedAdam(FairseqAdam):
 
     Raises:
         NotImplementedError: for --fp16-adam-stats, which needs fairseq's own
-        BranchWeightsError: for options with which branch weights would never train or would leave the simplex
+        BranchTrainingError: for options with which branch weights would never train or would leave the simplex
     """
 
     trains_branch_weights = True
@@ -54,13 +57,13 @@ class FusedAdam(FairseqAdam):
         if cfg.fp16_adam_stats:
             raise NotImplementedError("--fp16-adam-stats needs --optimizer adam")
         params = list(params)
-        groups, self.branch_weights = params, None
-        branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchWeights)]
+        groups, self.branch_training = params, None
+        branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchTraining)]
         if branch:
             refuse_unsuitable(cfg)
-            (self.branch_weights,) = {p.param_group for p in branch}
-            self.branch_weights.adopted = True
-            others = [p for p in params if not isinstance(getattr(p, "param_group", None), BranchWeights)]
+            (self.branch_training,) = {p.param_group for p in branch}
+            self.branch_training.adopted = True
+            others = [p for p in params if not isinstance(getattr(p, "param_group", None), BranchTraining)]
             groups = [{"params": others}, {"params": branch, "weight_decay": 0.0, "updates": 0}]
         if any(p.dtype in (torch.float16, torch.bfloat16) for p in params):
             self._optimizer = Adam(groups, **self.optimizer_config)
@@ -70,11 +73,12 @@ class FusedAdam(FairseqAdam):
 
     def set_branch_lr(self):
         """Gives the branch weights the learning rate of their next update."""
-        if self.branch_weights is not None:
+        if self.branch_training is not None:
             group = self.param_groups[1]
             next_update = group["updates"] + 1
-            frozen = 0 < self.cfg.branch_frozen_updates and self.cfg.max_update - self.cfg.branch_frozen_updates < next_update
-            group["lr"] = 0.0 if frozen else self.branch_weights.learning_rate(next_update, self.cfg.branch_warmup_updates)
+            rate = self.branch_training.learning_rate(next_update, self.cfg.branch_warmup_updates)
+            last = self.cfg.branch_frozen_updates
+            group["lr"] = 0.0 if 0 < last and self.cfg.max_update - last < next_update else rate
 
     def set_lr(self, lr):
         super().set_lr(lr)
@@ -82,9 +86,9 @@ class FusedAdam(FairseqAdam):
 
     def step(self, *args, **kwargs):
         super().step(*args, **kwargs)
-        if self.branch_weights is not None:
+        if self.branch_training is not None:
             group = self.param_groups[1]
-            if self.branch_weights.simplex and group["lr"] > 0:  # a projection could change the last bit of frozen ones
+            if self.branch_training.simplex and group["lr"] > 0:  # a projection could change frozen ones' last bit
                 project_(group["params"])
             metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
             group["updates"] += 1
@@ -92,25 +96,25 @@ class FusedAdam(FairseqAdam):
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         super().load_state_dict(state_dict, optimizer_overrides)
-        if self.branch_weights is not None:
+        if self.branch_training is not None:
             self.param_groups[1]["weight_decay"] = 0.0  # --optimizer-overrides are for the others
             self.set_branch_lr()
 
     @property
     def supports_flat_params(self):
         """FP16Optimizer asks; it has lost the branch weights by then if it flattens: require_adopted notices that."""
-        return self.branch_weights is None
+        return self.branch_training is None
 
 
 def refuse_unsuitable(cfg: FusedAdamConfig) -> None:
-    """Raises BranchWeightsError for options with which branch weights would never train or would leave the simplex."""
+    """Raises BranchTrainingError for options with which branch weights would never train or would leave the simplex."""
     if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
-        raise BranchWeightsError(
-            f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} and would "
-            "never train: set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
+        raise BranchTrainingError(
+            f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} "
+            "and would never train: set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
         )
     if cfg.use_bmuf or cfg.ddp_backend == "slowmo":
-        raise BranchWeightsError(
-            "--use-bmuf and --ddp-backend slowmo move parameters after the optimizer's step, so that κ and α would leave "
-            "the simplex: train with --ddp-backend pytorch_ddp or legacy_ddp."
+        raise BranchTrainingError(
+            "--use-bmuf and --ddp-backend slowmo move parameters after the optimizer's step, so that κ and α would "
+            "leave the simplex: train with --ddp-backend pytorch_ddp or legacy_ddp."
         )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import MultiheadAttention
+from .config import VariantConfig
 from .relative_kernel import RelativeAttention
 
 
@@ -42,6 +43,18 @@ class RelativeMultiheadAttention(MultiheadAttention):
         for table in (self.relative_keys, self.relative_values):
             if table is not None:
                 initialise(table)
+
+    @staticmethod
+    def from_config(cfg: VariantConfig) -> dict | None:
+        """Its arguments as `cfg` has them; None if `cfg` asks for no relative positions."""
+        if cfg.relative_positions == "neither":
+            return None
+        return {
+            "distance": cfg.relative_distance,
+            "shared": cfg.relative_tables == "shared",
+            "keys": cfg.relative_positions in ("keys_and_values", "keys"),
+            "values": cfg.relative_positions in ("keys_and_values", "values"),
+        }
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool):
         """As MultiheadAttention.attend, by eq. 3–4; the T queries are the last T of the S positions."""

@@ -4,8 +4,8 @@
 
     u = LayerNorm(x + Σ_i M κ_i head_i W^O_i + b),   LayerNorm(u + Σ_i M α_i FFN_i(u) + b2)
 
-with the columns W^O_i and W2_i of the base's matrices: where all κ_i and α_i are 1/M, this is the Transformer, and with others it
-computes what a Transformer of the matrices M κ_i W^O_i and M α_i W2_i computes. Only training differs.
+with the columns W^O_i and W2_i of the base's matrices: where all κ_i and α_i are 1/M, this is the Transformer, and with
+others it computes what a Transformer of the matrices M κ_i W^O_i and M α_i W2_i computes. Only training differs.
 
 Shapes: T positions, B sentences, M branches, h heads, d = d_model.
 """
@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import MultiheadAttention
-from .relative_positions import RelativeMultiheadAttention
+from .config import VariantConfig
 from .simplex import project
 
 
 class BranchWeightedAttention(MultiheadAttention):
-    """Attention whose heads are M branches with weights κ and α: parameters kappa, alpha [M] beside those of MultiheadAttention.
+    """Attention whose heads are M branches with weights: kappa, alpha [M] beside the parameters of MultiheadAttention.
 
     Args:
         branches: M (default: a branch for each head); a divisor of the heads, which several then share a branch
@@ -46,6 +46,15 @@ class BranchWeightedAttention(MultiheadAttention):
         self.alpha = nn.Parameter(torch.empty(self.branches))
         self.reset_branch_weights(random)
 
+    @staticmethod
+    def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
+        """Its arguments as `cfg` has them, in a layer with an FFN of width ffn_dim."""
+        return {
+            "branches": cfg.branches,
+            "softmax": cfg.branch_weights == "softmax",
+            "random": cfg.branch_weights_init == "random",
+        }
+
     @torch.no_grad()
     def reset_branch_weights(self, random: bool) -> None:
         """Initialises κ and α with 1/M, or with a draw from [0, 2/M] projected onto the simplex.
@@ -54,11 +63,13 @@ class BranchWeightedAttention(MultiheadAttention):
         and the spread that is seen later has been learned.
         """
         for weights in (self.kappa, self.alpha):
-            weights.copy_(project(torch.rand(self.branches) * 2 / self.branches) if random else torch.full_like(weights, 1 / self.branches))
+            weights.fill_(1 / self.branches)
+            if random:
+                weights.copy_(project(torch.rand(self.branches) * 2 / self.branches))
             if self.softmax:
                 weights.copy_(weights.clamp(min=1e-2 / self.branches).log())
 
-    def branch_weights(self) -> tuple[Tensor, Tensor]:
+    def kappa_alpha(self) -> tuple[Tensor, Tensor]:
         """κ [M], α [M]"""
         return (self.kappa.softmax(0), self.alpha.softmax(0)) if self.softmax else (self.kappa, self.alpha)
 
@@ -79,25 +90,21 @@ class BranchWeightedMatrix(nn.Module):
         versions = (matrix._version, weights._version, matrix.data_ptr())
         if self.kept is not None and self.kept[0] == versions:
             return self.kept[1]
-        result = scale_branches(matrix, attention.branches * attention.branch_weights()[which])
+        result = scale_branches(matrix, attention.branches * attention.kappa_alpha()[which])
         if self.kept is not None:
             self.kept = (versions, result)
         return result
 
 
 class WeightedHeads(BranchWeightedMatrix, BranchWeightedAttention):
-    """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's multi-head attention where all κ_i are 1/M."""
+    """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's attention where all κ_i are 1/M."""
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         return F.linear(heads.flatten(2), self.scaled(self.out_proj.weight, self, 0), self.out_proj.bias)
 
 
-class RelativeWeightedHeads(WeightedHeads, RelativeMultiheadAttention):
-    """The same of the heads of Shaw et al. 2018."""
-
-
 class WeightedLinear(BranchWeightedMatrix, nn.Linear):
-    """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, each FFN_i a part of one FFN. α belongs to `attention`."""
+    """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, each a part of one FFN; `attention` has α."""
 
     def __init__(self, in_features: int, out_features: int, attention: WeightedHeads):
         refuse_uneven(in_features, attention.branches)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from user_dir.branch_weights import log_name
+from user_dir.branch_log import log_name
 from user_dir.tools.plot_branch_weights import read_run
 
 from support import train

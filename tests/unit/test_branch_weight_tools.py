@@ -14,7 +14,7 @@ from support import write_preparation
 
 pytest.importorskip("matplotlib")
 
-from user_dir.branch_weights import BranchWeightsLog, branched_blocks  # noqa: E402
+from user_dir.branch_log import BranchLog, branched_blocks  # noqa: E402
 from user_dir.tools import ablate_branch_weights as ablation  # noqa: E402
 from user_dir.tools import plot_branch_weights as plot  # noqa: E402
 
@@ -49,7 +49,7 @@ def test_read_run(trained, tmp_path, family, options, columns):
         assert sorted(points) == [900, 1000]
         for weights in points.values():
             assert sum(weights) == pytest.approx(1)
-    assert found["encoder self-attention: α", 2][900] == pytest.approx(model.encoder.layers[1].self_attn.branch_weights()[1].tolist())
+    assert found["encoder self-attention: α", 2][900] == pytest.approx(model.encoder.layers[1].self_attn.kappa_alpha()[1].tolist())
 
 
 @pytest.mark.parametrize("log_format", ["simple", "json"])
@@ -73,7 +73,7 @@ def test_log_and_checkpoints_have_the_same_weights(build, trained, tmp_path, log
 def logged(model):
     """What fairseq's log shows of `model` at the end of an update."""
     with metrics.aggregate() as values:
-        BranchWeightsLog(model).follow()
+        BranchLog(model).follow()
         return values.get_smoothed_values()
 
 
@@ -142,10 +142,10 @@ def test_bad_run_is_one_line(saved, tmp_path, mistake, words):
 def test_replace(build, weights):
     block = build("weighted_transformer_base", branch_weights=weights).encoder.layers[0].self_attn
     ablation.replace(block, ablation.uniform)
-    for values in block.branch_weights():
+    for values in block.kappa_alpha():
         torch.testing.assert_close(values.detach(), torch.full((4,), 0.25))
     ablation.replace(block, ablation.random(3))
-    kappa, alpha = (values.detach().clone() for values in block.branch_weights())
+    kappa, alpha = (values.detach().clone() for values in block.kappa_alpha())
     for values in (kappa, alpha):
         torch.testing.assert_close(values.sum(), torch.tensor(1.0))
         assert values.min() > 0 and values.std() > 0.01

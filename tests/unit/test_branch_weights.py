@@ -10,7 +10,7 @@ from fairseq.logging import metrics
 from fairseq.models.ema import EMA
 from omegaconf import OmegaConf
 
-from user_dir.branch_weights import BranchWeights, BranchWeightsError, require_adopted
+from user_dir.branch_training import BranchTraining, BranchTrainingError
 from user_dir.optimizer import FusedAdamConfig
 
 SCALE = (512 / 6) ** -0.5
@@ -26,7 +26,7 @@ class Branched(torch.nn.Module):
         torch.manual_seed(1)
         self.matrix = torch.nn.Parameter(torch.randn(4, 4))
         self.kappa, self.alpha = (torch.nn.ParameterList([torch.nn.Parameter(torch.full((4,), 0.25)) for _ in range(2)]) for _ in "κα")
-        self.weights = BranchWeights(lr_scale=SCALE, simplex=simplex)
+        self.weights = BranchTraining(lr_scale=SCALE, simplex=simplex)
         for parameter in self.branches():
             parameter.param_group = self.weights
 
@@ -96,7 +96,7 @@ def test_the_papers_settings_are_the_defaults():
 
 
 def test_no_warmup():
-    assert BranchWeights(2.0).learning_rate(1, 0) == 2.0
+    assert BranchTraining(2.0).learning_rate(1, 0) == 2.0
 
 
 def test_others_are_updated_as_by_adamw_and_branches_do_not_decay():
@@ -261,14 +261,14 @@ def test_moving_average_and_mean_of_checkpoints_lie_on_the_simplex():
 
 def test_refuses_never_to_train_them():
     for max_update in (0, 10000):
-        with pytest.raises(BranchWeightsError, match=f"--max-update {max_update} .*smaller --branch-frozen-updates"):
+        with pytest.raises(BranchTrainingError, match=f"--max-update {max_update} .*smaller --branch-frozen-updates"):
             build(Branched(), max_update=max_update)
     build(torch.nn.Linear(2, 2), max_update=0)  # others have nothing to freeze
 
 
 @pytest.mark.parametrize("option", [{"use_bmuf": True}, {"ddp_backend": "slowmo"}])
 def test_refuses_what_moves_parameters_after_the_step(option):
-    with pytest.raises(BranchWeightsError, match="--ddp-backend pytorch_ddp"):
+    with pytest.raises(BranchTrainingError, match="--ddp-backend pytorch_ddp"):
         build(Branched(), **option)
     build(torch.nn.Linear(2, 2), **option)
 
@@ -276,10 +276,10 @@ def test_refuses_what_moves_parameters_after_the_step(option):
 def test_another_optimizer_is_noticed():
     model = Branched()
     optim.build_optimizer(OmegaConf.create({"_name": "adam", **ADAM}), list(model.parameters()))
-    with pytest.raises(BranchWeightsError, match="--optimizer fused_adam.*--fp16-no-flatten-grads"):
-        require_adopted(model.weights)
+    with pytest.raises(BranchTrainingError, match="--optimizer fused_adam.*--fp16-no-flatten-grads"):
+        model.weights.require_adopted()
     build(model)
-    require_adopted(model.weights)
+    model.weights.require_adopted()
 
 
 def test_flattened_masters_are_noticed(monkeypatch):
@@ -287,8 +287,8 @@ def test_flattened_masters_are_noticed(monkeypatch):
     model = Branched().half()
     cfg = OmegaConf.create({**FP16, "common": {**FP16["common"], "fp16_no_flatten_grads": False}, "optimizer": config()})
     optim.FP16Optimizer.build_optimizer(cfg, list(model.parameters()))
-    with pytest.raises(BranchWeightsError, match="--fp16-no-flatten-grads"):
-        require_adopted(model.weights)
+    with pytest.raises(BranchTrainingError, match="--fp16-no-flatten-grads"):
+        model.weights.require_adopted()
 
 
 def test_groups_and_checkpoints_without_branch_weights_are_as_before():

@@ -5,12 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from user_dir.attention import MultiheadAttention
-from user_dir.branched_attention import (
-    BranchedAttention,
-    BranchedRelativeAttention,
-    ResidualBranchedAttention,
-    ResidualBranchedRelativeAttention,
-)
+from user_dir.branched_attention import BranchedAttention, ResidualBranchedAttention
+from user_dir.layers import joined
 from user_dir.relative_positions import RelativeMultiheadAttention
 
 from support import EOS, PRE_NORM, assert_same_with_gradients
@@ -87,9 +83,9 @@ def test_equals_the_equations(form, reading, sentences):
     assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
 
 
-@pytest.mark.parametrize("form", [BranchedRelativeAttention, ResidualBranchedRelativeAttention])
+@pytest.mark.parametrize("form", FORMS)
 def test_heads_of_relative_branches_are_those_of_relative_attention(form):
-    module = block(form, distance=2)
+    module = block(joined(form, RelativeMultiheadAttention), distance=2)
     plain = RelativeMultiheadAttention(MODEL, HEADS, distance=2, self_attention=True).double().eval()
     names = plain.load_state_dict(module.state_dict(), strict=False)
     assert names.missing_keys == (["out_proj.bias"] if module.out_proj.bias is None else [])  # eq. 6 has none
@@ -144,7 +140,7 @@ def test_activation_dropout_and_activation():
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_branch_weights_begin_on_the_simplex(form, random, softmax):
-    for weights in block(form, random=random, softmax=softmax).branch_weights():
+    for weights in block(form, random=random, softmax=softmax).kappa_alpha():
         assert weights.min() >= 0
         torch.testing.assert_close(weights.sum().item(), 1.0, atol=1e-6, rtol=0)
         assert (weights.max() - weights.min() > 0.01) == random

@@ -10,7 +10,7 @@ from fairseq.optim.adam import Adam
 from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.architectures import SIZES, size_options
-from user_dir.branch_weights import branched_blocks
+from user_dir.branch_log import branched_blocks
 
 from support import PROJECT
 
@@ -88,10 +88,10 @@ def test_relative_positions(build):
 
 def test_branches(build):
     model = build("weighted_transformer_base", encoder_layers=3)
-    assert model.branch_weights.lr_scale == pytest.approx((16 / 3) ** -0.5)
+    assert model.branch_training.lr_scale == pytest.approx((16 / 3) ** -0.5)
     assert {name.split(".", 3)[0] + "." + name.split(".")[3] for name in branched_blocks(model)} == {"encoder.self_attn", "decoder.encoder_attn"}
     for block in branched_blocks(model).values():
-        for weights in block.branch_weights():
+        for weights in block.kappa_alpha():
             assert weights.tolist() == [0.25] * 4
         assert block.fc1.weight.shape == (32, 16)  # of all FFN_i together
     drawn = build("weighted_transformer_base", branch_weights_init="random").encoder.layers[0].self_attn.kappa

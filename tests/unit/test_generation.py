@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
 
 from user_dir.architectures import FAMILIES
-from user_dir.branch_weights import branched_blocks
+from user_dir.branch_log import branched_blocks
 from user_dir.model import TransformerModel
 from user_dir.optimizer import FusedAdam, FusedAdamConfig
 

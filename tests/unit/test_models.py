@@ -5,7 +5,8 @@ import torch
 from fairseq.logging import metrics
 
 from user_dir.architectures import FAMILIES
-from user_dir.branch_weights import BranchWeightsError, branched_blocks
+from user_dir.branch_log import branched_blocks
+from user_dir.branch_training import BranchTrainingError
 from user_dir.config import UnsupportedOption
 
 from support import EOS, PAD, PRE_NORM
@@ -146,7 +147,7 @@ def test_torchscript_is_refused_by_name(build, arch):
 ])  # fmt: skip
 def test_unsuitable_trainings_of_branch_weights_are_refused_when_the_model_is_built(build, family, options, words):
     """fairseq-train gives a model all options of the command line."""
-    with pytest.raises(BranchWeightsError, match=words):
+    with pytest.raises(BranchTrainingError, match=words):
         build(f"{family}_tiny", **options)
     build("vaswani_transformer_tiny", **options)
 
@@ -164,7 +165,7 @@ def test_suitable_trainings_of_branch_weights_are_not(build, options):
 def test_branch_weights_are_looked_at_only_when_a_line_is_written(build, batch, family, monkeypatch):
     """fairseq-train writes one after some updates: then it has the weights as the last update left them."""
     model = build(f"{family}_base").train()
-    model.branch_weights.adopted = True
+    model.branch_training.adopted = True
     names = [f"{weights}_{block}{layer}" for block in ("enc", "encdec") for layer in (1, 2) for weights in ("kappa", "alpha")]
     fetched = []
     tensors = torch.Tensor.tolist

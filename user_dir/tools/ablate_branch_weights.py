@@ -19,7 +19,7 @@ from fairseq.logging import metrics
 from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
-from ..branch_weights import branched_blocks
+from ..branch_log import branched_blocks
 from ..checkpoints import data_of
 from ..translator import Translator, joined, preparation_of
 from .errors import ToolError, exit_in_one_line

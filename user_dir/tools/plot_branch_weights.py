@@ -11,7 +11,7 @@ import argparse
 import pathlib
 import re
 
-from ..branch_weights import log_name
+from ..branch_log import log_name
 from ..checkpoints import BadCheckpoints, load
 from .checkpoints import model_options, number_of_updates
 from .errors import ToolError, exit_in_one_line

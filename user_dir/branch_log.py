@@ -1,0 +1,53 @@
+"""κ and α of every block in fairseq's log and TensorBoard."""
+
+import functools
+
+import torch
+from fairseq.logging import metrics
+from torch import nn
+
+
+def branched_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules of `model` that have κ and α, by name."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "kappa")}
+
+
+# where a branched attention stands in the model: its name in the log
+BLOCKS = {"encoder self_attn": "enc", "decoder self_attn": "dec", "decoder encoder_attn": "encdec"}
+
+
+def log_name(parameter: str) -> str:
+    """The name in the log of a κ or α: kappa_enc1 for encoder.layers.0.self_attn.kappa, with layers counted from 1."""
+    side, _, layer, attention, weights = parameter.split(".")
+    return f"{weights}_{BLOCKS[f'{side} {attention}']}{int(layer) + 1}"
+
+
+class BranchLog:
+    """κ and α of every block of `model` in fairseq's log and TensorBoard, as the update has left them.
+
+    kappa_enc1=0.2613/0.2408/… are κ_1, κ_2, … of a block (`log_name`): text, because fairseq's values are numbers, and
+    hundreds of numbers would make no line. kappa_enc1_entropy is their entropy in nats (ln M if uniform), a number.
+    fairseq asks for a derived value when it writes a line; all are fetched from the device then, at once.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.blocks = branched_blocks(model)
+        self.names = [log_name(f"{name}.{which}") for name in self.blocks for which in ("kappa", "alpha")]
+        self.values = None
+
+    def follow(self) -> None:
+        """To be called in each update: enters the values in fairseq's log, and forgets those of an earlier line."""
+        self.values = None
+        if all(self.names[0] in values for values in metrics.get_active_aggregators()):
+            return
+        for name in (name + ending for name in self.names for ending in ("", "_entropy")):
+            metrics.log_derived(name, functools.partial(self.value, name), priority=400)
+
+    def value(self, name: str, _) -> str | float:
+        if self.values is None:
+            weights = torch.stack([w.detach().float() for block in self.blocks.values() for w in block.kappa_alpha()])
+            entropies = torch.special.entr(weights).sum(1, keepdim=True)
+            self.values = {}
+            for key, (*row, entropy) in zip(self.names, torch.cat([weights, entropies], dim=1).tolist(), strict=True):
+                self.values |= {key: "/".join(f"{weight:.4f}" for weight in row), f"{key}_entropy": round(entropy, 3)}
+        return self.values[name]
