@@ -11,6 +11,8 @@ from fairseq.dataclass.configs import GenerationConfig
 
 import user_dir
 
+import equations
+
 PROJECT = pathlib.Path(user_dir.__file__).parents[1]
 PAD, EOS = 1, 2  # fairseq's Dictionary
 
@@ -81,6 +83,30 @@ def train(command, data, family, save_dir, *options, ok=True):
         "--clip-norm", "1.0", "--max-tokens", "500", "--log-format", "simple", "--log-interval", "10", "--save-dir", save_dir,
         "--no-epoch-checkpoints", *options, ok=ok,
     )  # fmt: skip
+
+
+def heads_by_equation(module, query, key, padding, causal):
+    """The heads [T, B, h, d_v] of attention `module` and their weights [B, h, T, S], a sentence and a head at a time.
+
+    query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position.
+    """
+    sides = ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
+    q, k, v = (projection(x).unflatten(2, (module.num_heads, -1)) for projection, x in sides)
+
+    def one(b, head):
+        def seen(i):
+            return [j for j in range(len(key)) if not padding[b, j] and not (causal and j > i)]
+
+        own = q[:, b, head], k[:, b, head], v[:, b, head]
+        if not hasattr(module, "distance"):
+            return equations.attention(*own, seen)
+        tables = (module.relative_keys, module.relative_values)
+        tables = [table[head] if table is not None and table.dim() == 3 else table for table in tables]
+        return equations.relative_attention(*own, *tables, module.distance, seen)
+
+    found = [[one(b, head) for head in range(module.num_heads)] for b in range(query.size(1))]
+    heads = torch.stack([torch.stack([z for z, _ in of_sentence], dim=1) for of_sentence in found], dim=1)
+    return heads, torch.stack([torch.stack([weights for _, weights in of_sentence]) for of_sentence in found])
 
 
 def assert_same_with_gradients(actual, expected, module, x):

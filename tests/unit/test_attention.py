@@ -1,4 +1,4 @@
-"""Multi-head attention against a loop over sentences, heads and positions written from the paper's equation."""
+"""Multi-head attention against a loop over sentences, heads and positions."""
 
 import pytest
 import torch
@@ -6,26 +6,9 @@ import torch
 from user_dir.attention import WIDENED, MultiheadAttention, fused_attention
 from user_dir.masks import causal_mask, visible_keys
 
+from support import heads_by_equation
+
 HEADS, MODEL = 2, 8
-
-
-def attention_by_equation(module, query, key, padding, visible):
-    """softmax(q·kᵀ/√d_k)·v for each head and query by itself; concatenated, times W^O. [T, B, d], [B, h, T, S]"""
-    length, batch, _ = query.shape
-    q, k, v = module.q_proj(query), module.k_proj(key), module.v_proj(key)
-    d_k, d_v = module.key_dim, module.value_dim
-    output = query.new_zeros(length, batch, HEADS * d_v)
-    all_weights = query.new_zeros(batch, HEADS, length, len(key))
-    for b in range(batch):
-        for head in range(HEADS):
-            columns_k, columns_v = slice(head * d_k, head * d_k + d_k), slice(head * d_v, head * d_v + d_v)
-            for t in range(length):
-                seen = [s for s in range(len(key)) if not padding[b, s] and visible[t, s]]
-                scores = torch.stack([q[t, b, columns_k] @ k[s, b, columns_k] / d_k**0.5 for s in seen])
-                weights = scores.exp() / scores.exp().sum()
-                all_weights[b, head, t, seen] = weights
-                output[t, b, columns_v] = sum(w * v[s, b, columns_v] for w, s in zip(weights, seen))
-    return module.out_proj(output), all_weights
 
 
 @pytest.mark.parametrize("key_dim, value_dim", [(None, None), (3, 4), (4, 7)])
@@ -40,12 +23,12 @@ def test_values_and_gradients_equal_the_equation(kind, key_dim, value_dim):
     padding[0, -1] = True
     if kind != "decoder":
         padding[1, :2] = True  # fairseq pads sources on the left
-    visible = torch.ones(4, len(key)).tril().bool() if kind == "decoder" else torch.ones(4, len(key)).bool()
-    mask = torch.zeros(4, 4).masked_fill(~visible, float("-inf")) if kind == "decoder" else None
+    mask = torch.full((4, 4), float("-inf")).triu(1) if kind == "decoder" else None
     inputs = [query, *module.parameters()] + ([key] if key is not query else [])
     direction = torch.randn_like(query)
 
-    expected, expected_weights = attention_by_equation(module, query, key, padding, visible)
+    heads, expected_weights = heads_by_equation(module, query, key, padding, causal=kind == "decoder")
+    expected = module.out_proj(heads.flatten(2))
     expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
     for need_weights in (False, True):
         output, weights = module(

@@ -1,4 +1,4 @@
-"""Relative positions against a loop over sentences, heads and pairs of positions written from Shaw et al.'s equations."""
+"""Relative positions against a loop over sentences, heads and pairs of positions."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from user_dir import relative_kernel
 from user_dir.relative_positions import RelativeMultiheadAttention
 
-from support import EOS, PAD, PRE_NORM
+from support import EOS, PAD, PRE_NORM, heads_by_equation
 
 HEADS, MODEL = 2, 8
 
@@ -17,47 +17,18 @@ def build_attention(k, **options):
     return RelativeMultiheadAttention(MODEL, HEADS, distance=k, self_attention=True, **options).double()
 
 
-def row(table, head, distance, k):
-    """w_clip(distance, k) of a head."""
-    clipped = max(-k, min(k, distance))
-    return (table[head] if table.dim() == 3 else table)[clipped + k]
-
-
-def attention_by_equation(module, x, padding, causal):
-    """z_i and α_ij by eq. 3 and 4, in a loop over i and j. [T, B, d] → [T, B, d], [B, h, T, T]"""
-    length, batch, _ = x.shape
-    q, k, v = module.q_proj(x), module.k_proj(x), module.v_proj(x)
-    d_k, d_v = module.key_dim, module.value_dim
-    z = x.new_zeros(length, batch, HEADS * d_v)
-    all_weights = x.new_zeros(batch, HEADS, length, length)
-    for b in range(batch):
-        for head in range(HEADS):
-            of_k, of_v = slice(head * d_k, (head + 1) * d_k), slice(head * d_v, (head + 1) * d_v)
-            for i in range(length):
-                seen = [j for j in range(length) if not padding[b, j] and not (causal and j > i)]
-                scores, values = [], []
-                for j in seen:
-                    key, value = k[j, b, of_k], v[j, b, of_v]
-                    if module.relative_keys is not None:
-                        key = key + row(module.relative_keys, head, j - i, module.distance)
-                    if module.relative_values is not None:
-                        value = value + row(module.relative_values, head, j - i, module.distance)
-                    scores.append(q[i, b, of_k] @ key / d_k**0.5)
-                    values.append(value)
-                weights = torch.stack(scores).exp()
-                weights = weights / weights.sum()
-                all_weights[b, head, i, seen] = weights
-                z[i, b, of_v] = sum(w * value for w, value in zip(weights, values))
-    return module.out_proj(z), all_weights
-
-
-TABLES = [{"keys": keys, "values": values, "shared": shared} for keys, values, shared in
-          [(True, True, False), (True, True, True), (True, False, False), (False, True, True)]]  # fmt: skip
+TABLES = [
+    {"keys": True, "values": True, "shared": False},
+    {"keys": True, "values": True, "shared": True},
+    {"keys": True, "values": False, "shared": False},
+    {"keys": False, "values": True, "shared": True},
+]
+KINDS = [("encoder", "left"), ("encoder", "right"), ("encoder", ""), ("decoder", ""), ("decoder", "right")]
 
 
 @pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
 @pytest.mark.parametrize("length, k", [(3, 5), (5, 4), (5, 5), (6, 5), (9, 2), (9, 1), (5, 0), (1, 2)])
-@pytest.mark.parametrize("kind, padded", [("encoder", "left"), ("encoder", "right"), ("encoder", ""), ("decoder", ""), ("decoder", "right")])
+@pytest.mark.parametrize("kind, padded", KINDS)
 def test_values_and_gradients_equal_the_equations(kind, padded, length, k, tables, monkeypatch):
     """Below, at and beyond k; all heads in one piece and one by one."""
     module = build_attention(k, **tables)
@@ -68,14 +39,14 @@ def test_values_and_gradients_equal_the_equations(kind, padded, length, k, table
         padding[1, slice(0, 2) if padded == "left" else slice(-2, None)] = length > 2
     mask = torch.full((length, length), float("-inf"), dtype=torch.double).triu(1) if kind == "decoder" else None
     inputs, direction = [x, *module.parameters()], torch.randn_like(x)
-    expected, expected_weights = attention_by_equation(module, x, padding, causal=kind == "decoder")
+    heads, expected_weights = heads_by_equation(module, x, x, padding, causal=kind == "decoder")
+    expected = module.out_proj(heads.flatten(2))
     expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
     for group in (1, 2**20):
         monkeypatch.setattr(relative_kernel, "GROUP", group)
         for need_weights in (False, True):
-            output, weights = module(
-                x, x, x, key_padding_mask=padding if padded else None, attn_mask=mask, need_weights=need_weights, need_head_weights=need_weights
-            )  # fmt: skip
+            options = {"need_weights": need_weights, "need_head_weights": need_weights, "attn_mask": mask}
+            output, weights = module(x, x, x, key_padding_mask=padding if padded else None, **options)
             gradients = torch.autograd.grad((output * direction).sum(), inputs)
             torch.testing.assert_close(output, expected)
             torch.testing.assert_close(gradients, expected_gradients)
@@ -173,9 +144,8 @@ def model(request, build):
 
 def test_tables_are_where_the_options_say(build):
     def tables(size, **options):
-        state = build(f"relative_transformer_{size}", **options).state_dict()
-        return {name.removeprefix("encoder.layers.0.self_attn."): tuple(value.shape) for name, value in state.items()
-                if "relative" in name and name.startswith("encoder.layers.0.")}  # fmt: skip
+        attention = build(f"relative_transformer_{size}", **options).encoder.layers[0].self_attn
+        return {name: tuple(value.shape) for name, value in attention.state_dict().items() if "relative" in name}
 
     assert tables("base") == {"relative_keys": (4, 33, 4), "relative_values": (4, 33, 4)}
     assert tables("big") == {"relative_keys": (17, 4), "relative_values": (17, 4)}

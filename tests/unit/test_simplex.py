@@ -1,24 +1,11 @@
 """The projection onto the simplex against the best of all candidate points, one for each set of positive coordinates."""
 
-from itertools import chain, combinations
-
 import pytest
 import torch
 
 from user_dir.simplex import project, project_
 
-
-def nearest(point):
-    """Brute force: for each support, the nearest point of its affine hull, if that lies in the simplex; the nearest of those."""
-    size = len(point)
-    candidates = []
-    for support in chain.from_iterable(combinations(range(size), n) for n in range(1, size + 1)):
-        support = list(support)
-        candidate = torch.zeros_like(point)
-        candidate[support] = point[support] - (point[support].sum() - 1) / len(support)
-        if candidate.min() >= 0:
-            candidates.append(candidate)
-    return min(candidates, key=lambda candidate: (candidate - point).norm().item())
+from equations import nearest_on_simplex
 
 
 def points(size, dtype=torch.double):
@@ -34,7 +21,7 @@ def points(size, dtype=torch.double):
 @pytest.mark.parametrize("dtype", [torch.double, torch.float])
 def test_equals_brute_force(size, dtype):
     given = points(size, dtype)
-    expected = torch.stack([nearest(point) for point in given.double()])
+    expected = torch.stack([nearest_on_simplex(point) for point in given.double()])
     tolerance = 1e-12 if dtype == torch.double else 2e-5  # the inputs are as large as 300
     torch.testing.assert_close(project(given).double(), expected, atol=tolerance, rtol=0)
 
