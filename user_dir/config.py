@@ -72,6 +72,10 @@ class UnsupportedOption(ValueError):
     """An option of fairseq's Transformer that our models do not carry."""
 
 
+NO_TORCHSCRIPT = (
+    "our attention cannot be compiled with TorchScript; fairseq's own --arch transformer can, and takes the weights of "
+    "a vaswani_transformer as they are"
+)
 # option: what to do instead. An option that is neither here nor carried out would be silently ignored: there is none.
 UNSUPPORTED = {
     "quant_noise_pq": "our attention multiplies the projections' weights directly; train without it",
@@ -87,6 +91,7 @@ UNSUPPORTED = {
     "base_layers": "use fairseq's own --arch transformer for it",
     "encoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
     "decoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
+    "export": NO_TORCHSCRIPT,
     "encoder_layers_to_keep": "train with the number of layers that you want",
     "decoder_layers_to_keep": "train with the number of layers that you want",
 }

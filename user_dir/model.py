@@ -9,18 +9,15 @@ from .attention import ONE_ORDER
 from .autocast import autocast
 from .branch_log import BranchLog, branched_blocks
 from .branch_training import BranchTraining, refuse_training
-from .config import UnsupportedOption, VariantConfig, refuse_unsupported
+from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_unsupported
+from .dropout import use_few_words
 from .layers import decoder_layer, encoder_layer
-
-NO_TORCHSCRIPT = (
-    "Our attention cannot be compiled with TorchScript; fairseq's own --arch transformer can, and takes the weights of "
-    "a vaswani_transformer as they are."
-)
 
 
 class TransformerModel(TransformerModelBase):
-    """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; `VariantConfig` says which."""
+    """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; its configuration says which."""
 
+    config = VariantConfig  # a variant with options of its own has them in a subclass
     branch_training = None  # of Ahmed et al. 2017: how κ and α are to be trained
     branch_log = None
     counting = False  # whether fairseq has told a number of updates
@@ -28,7 +25,7 @@ class TransformerModel(TransformerModelBase):
     @classmethod
     def add_args(cls, parser):
         # No defaults here: architectures.py gives each architecture its own.
-        gen_parser_from_dataclass(parser, VariantConfig(), delete_default=True, with_prefix="")
+        gen_parser_from_dataclass(parser, cls.config(), delete_default=True, with_prefix="")
 
     @classmethod
     def build_model(cls, args, task):
@@ -38,15 +35,14 @@ class TransformerModel(TransformerModelBase):
             UnsupportedOption: for an option of fairseq's Transformer that is not carried
             BranchTrainingError: for a training that could not train κ and α as the paper does
         """
-        cfg = VariantConfig.from_namespace(args)
+        cfg = cls.config.from_namespace(args)
         refuse_unsupported(cfg)
-        if cfg.export:
-            raise UnsupportedOption(f"--export is for TorchScript. {NO_TORCHSCRIPT}")
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
         if cfg.branched_attention != "none":
             refuse_training(args)
         model = super().build_model(cfg, task)
+        use_few_words(model)
         if cfg.branched_attention != "none":
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
