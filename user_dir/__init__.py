@@ -12,4 +12,4 @@ from .compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
 refuse_bypassing_fairseq()
 allow_fairseq_checkpoints()
 
-from . import architectures, optimizer  # noqa: E402,F401  (they register; must follow the check)
+from . import architectures, criterion, optimizer  # noqa: E402,F401  (they register; must follow the check)

@@ -1,0 +1,110 @@
+"""--criterion fused_label_smoothed_cross_entropy: projection onto the vocabulary and loss in one, in chunks of tokens.
+
+fairseq's label_smoothed_cross_entropy of a token with logits z [V], right word y and smoothing ε is, e = ε / (V − 1),
+
+    L = (1 − ε − e) (lse − z_y) + e Σ_v (lse − z_v) = lse − (1 − ε − e) z_y − e Σ_v z_v,   lse = log Σ_v exp z_v
+    ∂L/∂z_v = softmax(z)_v − e − (1 − ε − e) [v = y]
+
+because the weights of lse add up to 1. fairseq makes log-probabilities of all tokens and some ten tensors as large on
+the way to and from the loss. Here logits exist for a chunk of tokens at a time, padding has none, and the gradient is
+made while they are there. Σ_v z_v = h Σ_v W_v needs no pass over them, and neither does the constant e of the gradient.
+"""
+
+import torch
+from fairseq import utils
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from torch import Tensor, nn
+
+CHUNK = 2**22  # logits at a time
+
+
+@register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
+    """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients and values in the log.
+
+    What it does not carry, fairseq's own computes: losses that are not summed, ignored prefixes, weights in float16
+    (whose loss is scaled before its gradient is made) and models without a plain output projection.
+    """
+
+    def forward(self, model, sample, reduce=True):
+        projection = getattr(getattr(model, "decoder", None), "output_projection", None)
+        plain = isinstance(projection, nn.Linear) and projection.bias is None
+        half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
+        if not reduce or self.ignore_prefix_size > 0 or not plain or half:
+            return super().forward(model, sample, reduce)
+        features, _ = model(**sample["net_input"], features_only=True)
+        target = sample["target"].view(-1)
+        rows = target.ne(self.padding_idx).nonzero()[:, 0]
+        features, target = features.flatten(0, 1).index_select(0, rows), target.index_select(0, rows)
+        cast = torch.bfloat16 if getattr(model.decoder.cfg, "autocast", "off") == "bf16" else features.dtype
+        wanted = torch.is_grad_enabled()  # inside the Function it is not known
+        loss, nll_loss, correct = ProjectedLoss.apply(features, projection.weight, target, self.eps, cast, wanted)
+        log = {
+            "loss": loss.data,
+            "nll_loss": nll_loss,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["target"].size(0),
+            "sample_size": sample["target"].size(0) if self.sentence_avg else sample["ntokens"],
+        }
+        if self.report_accuracy:
+            log |= {"n_correct": utils.item(correct), "total": len(rows)}
+        return loss, log["sample_size"], log
+
+
+class ProjectedLoss(torch.autograd.Function):
+    """The loss summed over tokens, from features [N, d], weight [V, d] and target [N]; its gradient is made with it.
+
+    smoothing: ε; cast: the type of the products; wanted: whether there is to be a gradient
+    Returns the loss, and without derivative the negative log-likelihood and the number of tokens whose word is the
+    most probable one.
+    """
+
+    @staticmethod
+    def forward(ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, wanted: bool):
+        tokens, vocabulary = len(target), len(weight)
+        each = smoothing / (vocabulary - 1)
+        right = 1 - smoothing - each
+        wide = torch.promote_types(cast, torch.float32)
+        x, w = features.to(cast), weight.to(cast)
+        sum_w, sum_x = w.sum(0, dtype=wide), x.sum(0, dtype=wide)
+        grad_x = torch.empty_like(features) if wanted and ctx.needs_input_grad[0] else None
+        grad_w = None
+        if wanted and ctx.needs_input_grad[1]:
+            grad_w = (-each * sum_x).expand_as(weight).to(weight.dtype, copy=True)
+        loss, nll_loss, correct = x.new_zeros(3, dtype=wide)
+        size = max(1, CHUNK // vocabulary)
+        for start in range(0, tokens, size):
+            rows = slice(start, start + size)
+            logits = (x[rows] @ w.T).to(wide)  # [chunk, V]
+            y = target[rows, None]
+            highest, guess = logits.max(1, keepdim=True)
+            of_y = logits.gather(1, y)
+            torch.softmax(logits, dim=1, out=logits)
+            lse = highest - logits.gather(1, guess).log()  # the largest probability is at least 1/V
+            nll_loss += (lse - of_y).sum()
+            loss += (lse - right * of_y).sum() - each * (x[rows].to(wide) @ sum_w).sum()
+            correct += (guess == y).sum()
+            if not wanted:
+                continue
+            gradient = logits.scatter_add_(1, y, torch.full_like(of_y, -right)).to(cast)
+            if grad_x is not None:
+                grad_x[rows] = (gradient @ w).to(wide) - each * sum_w
+            if grad_w is not None:
+                if cast == grad_w.dtype:
+                    grad_w.addmm_(gradient.T, x[rows])
+                else:
+                    grad_w += gradient.T @ x[rows]
+        ctx.save_for_backward(grad_x, grad_w)
+        ctx.mark_non_differentiable(nll_loss, correct)
+        return loss, nll_loss, correct
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, *_):
+        gradients = ctx.saved_tensors
+        if grad.device.type != "cpu" or grad != 1:
+            gradients = [x if x is None else x * grad.to(x.dtype) for x in gradients]
+        return *gradients, None, None, None, None
