@@ -40,10 +40,11 @@ def ffn(x, w1, b1, w2, b2):
     return torch.clamp(x @ w1 + b1, min=0) @ w2 + b2
 
 
-def layer_norm(x, gain, bias, eps=1e-5):
-    """Ba et al. 2016, eq. 4: gain · (x − mean x) / deviation of x + bias."""
-    centred = x - x.mean(-1, keepdim=True)
-    return gain * centred / (centred.pow(2).mean(-1, keepdim=True) + eps).sqrt() + bias
+def layer_norm(x, gain, bias, deviation_of=None, eps=1e-5):
+    """Ba et al. 2016, eq. 4: gain · (x − mean x) / deviation of x + bias; or the deviation of other vectors."""
+    other = x if deviation_of is None else deviation_of
+    deviation = ((other - other.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True) + eps).sqrt()
+    return gain * (x - x.mean(-1, keepdim=True)) / deviation + bias
 
 
 # ---- Shaw et al. 2018
@@ -85,6 +86,33 @@ def branched(heads, kappa, alpha, w_o, ffns):
     for head, kappa_i, alpha_i, w_o_i, ffn_i in zip(heads, kappa, alpha, w_o, ffns, strict=True):
         total = total + alpha_i * ffn_i(kappa_i * (head @ w_o_i))
     return total
+
+
+def branched_with_residual(x, heads, kappa, alpha, w_o, b, ffns, norm):
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)), h_i = M κ_i head_i W^O_i + b.
+
+    x [T, d] is what the attention is given; norm: a function of vectors and of those whose deviation it takes, which
+    are x + Σ_i h_i for all branches. Others as in `branched`.
+    """
+    branches = len(heads)
+    h = [branches * kappa_i * (head @ w_o_i) + b for head, kappa_i, w_o_i in zip(heads, kappa, w_o, strict=True)]
+    total = sum(h)
+    for h_i, alpha_i, ffn_i in zip(h, alpha, ffns, strict=True):
+        total = total + branches * alpha_i * ffn_i(norm(x + h_i, x + sum(h)))
+    return total
+
+
+def transformer_with_branch_weights(x, heads, kappa, alpha, w_o, b, ffns, norms):
+    """--branch-residual shared, for heads of x: u = x + Σ_i M κ_i head_i W^O_i + b, then u + Σ_i M α_i FFN_i(u).
+
+    norms: what is done to u before the FFN, to u in the sum, and to the result (post-norm: the second two).
+    """
+    before_ffn, of_u, after = norms
+    branches, u = len(heads), x + b
+    for head, kappa_i, w_o_i in zip(heads, kappa, w_o, strict=True):
+        u = u + branches * kappa_i * (head @ w_o_i)
+    u = of_u(u)
+    return after(u + sum(branches * alpha_i * ffn_i(before_ffn(u)) for alpha_i, ffn_i in zip(alpha, ffns, strict=True)))
 
 
 def nearest_on_simplex(point):

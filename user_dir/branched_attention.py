@@ -4,17 +4,18 @@
     head̄_i  = κ_i · head_i W^O_i                                                     (eq. 6)
     Branched(Q, K, V) = Σ_i α_i · FFN_i(head̄_i),   FFN_i(x) = max(0, x W1_i + b1_i) W2_i + b2_i   (eq. 7)
 
-with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper keeps
-the Transformer's residual connections and does not say where; with x = Q, what the attention is given, --branch-residual is
+with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper
+keeps the Transformer's residual connections and does not say where; with x = Q, what the attention is given,
+--branch-residual is
 
-    none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                            BranchedAttention
-    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b      ResidualBranchedAttention
-    shared      the Transformer's two sublayers                                       weighted_heads.py
+    none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           BranchedAttention
+    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b     ResidualBranchedAttention
+    shared      the Transformer's two sublayers                                      weighted_heads.py
 
-The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's do:
-without it W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
+The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's
+do: without it W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
 
-In the first two only what is linear is between head_i W^O_i and W1_i, so that κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
+In the first two only what is linear is between head_i W^O_i and W1_i: κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
 Multiplying the two first costs products of the size of W^O · W1 once, and saves most of what they cost for every token;
 x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hidden units of all.
 
@@ -51,9 +52,7 @@ class BranchedAttention(BranchWeightedAttention):
         ValueError: if the heads cannot be dealt out to the branches, or d_ff not
     """
 
-    def __init__(
-        self, *args, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs
-    ):
+    def __init__(self, *args, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
         self.shared_ffn = shared_ffn
         self.ffns = 1 if shared_ffn else self.branches
@@ -76,8 +75,8 @@ class BranchedAttention(BranchWeightedAttention):
     def build_matrices(self, ffn_dim: int) -> None:
         """W^O, W1 and W2: each W^O_i, W1_i and W2_i is at first as a matrix of its own (Glorot), biases are 0.
 
-        W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without branch
-        weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
+        W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without
+        branch weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
         loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
@@ -124,7 +123,8 @@ class BranchedAttention(BranchWeightedAttention):
     def weigh(self) -> "Matrices":
         """The parameters with κ and α in them; nothing is multiplied yet."""
         kappa, alpha = self.kappa_alpha()
-        return Matrices(*self.weigh_inside(kappa, self.fc1.weight, alpha), b2=(self.fc2.bias * alpha[:, None]).sum(dim=0))
+        b2 = (self.fc2.bias * alpha[:, None]).sum(dim=0)
+        return Matrices(*self.weigh_inside(kappa, self.fc1.weight, alpha), b2)
 
     def weigh_inside(self, kappa: Tensor, w1: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """W^O_i, W1_i and W2_i of `Matrices` with these in the place of κ [M], W1 [d_ff, d] and α [M]."""
@@ -136,7 +136,8 @@ class BranchedAttention(BranchWeightedAttention):
         """Whether W^O_i W1_i costs fewer multiplications than it saves for that many tokens."""
         width = self.num_heads * self.value_dim // self.branches
         hidden = self.fc1.out_features // self.ffns
-        return tokens * (width * self.embed_dim + self.embed_dim * hidden - width * hidden) > width * self.embed_dim * hidden
+        saved = width * self.embed_dim + self.embed_dim * hidden - width * hidden
+        return tokens * saved > width * self.embed_dim * hidden
 
 
 class Matrices(NamedTuple):
@@ -151,13 +152,13 @@ class Matrices(NamedTuple):
 
 
 class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2 with h_i = M κ_i head_i W^O_i + b and x the queries.
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b, x queries.
 
-    norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, which is the standard deviation of x + Σ_i h_i: one for all
-    branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
+    norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, which is the standard deviation of x + Σ_i h_i: one for
+    all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
 
-    Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that all
-    branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.
+    Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that
+    all branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.
     """
 
     def build_matrices(self, ffn_dim: int) -> None:
@@ -174,7 +175,7 @@ class ResidualBranchedAttention(BranchedAttention):
         variance = (query + together).to(wide).var(dim=-1, unbiased=False, keepdim=True)
         by_deviation = (variance + self.norm.eps).rsqrt().to(query.dtype)  # [T, B, 1]
         x = (query.flatten(0, 1) + bias) * by_deviation.flatten(0, 1)
-        before = F.linear(x, matrices.w1[: self.ffns].mT.flatten(0, 1), matrices.b1)  # of x, one product for all branches
+        before = F.linear(x, matrices.w1[: self.ffns].mT.flatten(0, 1), matrices.b1)  # one product for all branches
         before = before.unflatten(1, (self.ffns, -1)).transpose(0, 1)  # [M, N, f]
         return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
 

@@ -1,4 +1,6 @@
-"""Branched attention against loops over branches written from Ahmed et al.'s equations 5 to 7."""
+"""Branched attention against loops over branches: values, gradients, layers, cached decoding, parameters."""
+
+import functools
 
 import pytest
 import torch
@@ -9,7 +11,8 @@ from user_dir.branched_attention import BranchedAttention, ResidualBranchedAtten
 from user_dir.layers import joined
 from user_dir.relative_positions import RelativeMultiheadAttention
 
-from support import EOS, PRE_NORM, assert_same_with_gradients
+import equations
+from support import EOS, PRE_NORM, assert_same_with_gradients, heads_by_equation
 
 MODEL, HEADS, FFN = 16, 4, 24
 
@@ -26,37 +29,29 @@ def block(of=BranchedAttention, **options):
     return module.eval()
 
 
-def by_equation(module, heads, x):
-    """Eq. 6 and 7 in a loop over branches; --branch-residual per_branch: Σ h_i + Σ M α_i FFN_i(norm(x + h_i)) + b2.
-
-    heads [T, B, h, d_v], x [T, B, d] → [T, B, d]
-    """
-    branches, each = module.branches, module.num_heads // module.branches
-    kappa, alpha = (torch.softmax(w, 0) if module.softmax else w for w in (module.kappa, module.alpha))
+def by_equation(module, x):
+    """The block that `module` computes for x [T, B, d], from its parameters cut into those of branches."""
+    padding = torch.zeros(x.size(1), len(x), dtype=torch.bool)
+    heads, _ = heads_by_equation(module, x, x, padding, causal=False)
+    branches, ffns = module.branches, module.ffns
+    heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
+    w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
+    kappa, alpha = module.kappa_alpha()
     residual = isinstance(module, ResidualBranchedAttention)
-    d_v = module.value_dim * each
-    width = FFN if module.shared_ffn else FFN // branches
-    bars = []
-    for i in range(branches):
-        head = heads[:, :, i * each : (i + 1) * each].flatten(2)
-        bars.append(kappa[i] * head @ module.out_proj.weight[:, i * d_v : (i + 1) * d_v].T)
-    if residual:
-        bars = [branches * bar + module.out_proj.bias for bar in bars]
-        deviation = ((x + sum(bars)).var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    total = sum(bars) + module.fc2.bias if residual else 0
-    for i, head_bar in enumerate(bars):
-        units = slice(0, FFN) if module.shared_ffn else slice(i * width, (i + 1) * width)
-        w1, b1 = module.fc1.weight[units].T, module.fc1.bias[units]
-        w2, b2 = module.fc2.weight[:, units].T, module.fc2.bias
-        if residual:
-            y = x + head_bar
-            y = module.norm.weight * (y - y.mean(-1, keepdim=True)) / deviation + module.norm.bias
-            times = 1 if module.shared_ffn else branches
-            total = total + times * alpha[i] * (torch.clamp(y @ w1 + b1, min=0) @ w2)
-        else:
-            b2 = b2[0 if module.shared_ffn else i]
-            total = total + alpha[i] * (torch.clamp(head_bar @ w1 + b1, min=0) @ w2 + b2)
-    return total
+    parts = zip(module.fc1.weight.chunk(ffns), module.fc1.bias.chunk(ffns), module.fc2.weight.chunk(ffns, 1))
+    b2 = torch.zeros(ffns) if residual else module.fc2.bias
+    own = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=b2[i]) for i, (w1, b1, w2) in enumerate(parts)]
+    own = own if ffns == branches else own * branches
+    if not residual:
+        return equations.branched(heads, kappa, alpha, w_o, own)
+    if module.shared_ffn:  # as wide as all together: α_i and not M α_i
+        alpha = alpha / branches
+
+    def norm(y, other):
+        return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
+
+    parameters = (kappa, alpha, w_o, module.out_proj.bias, own, norm)
+    return equations.branched_with_residual(x, heads, *parameters) + module.fc2.bias
 
 
 FORMS = [BranchedAttention, ResidualBranchedAttention]
@@ -78,24 +73,16 @@ def test_equals_the_equations(form, reading, sentences):
     module = block(form, **reading)
     assert module.folding_pays(2 * sentences) == (sentences == 20)
     x = torch.randn(2, sentences, MODEL, dtype=torch.float64, requires_grad=True)
-    heads, _ = module.compute_heads(x, x, None, None, None, False)
     actual, _ = module(x, x, x, need_weights=False)
-    assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
+    assert_same_with_gradients(actual, by_equation(module, x), module, x)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_heads_of_relative_branches_are_those_of_relative_attention(form):
+def test_heads_may_be_those_of_relative_attention(form):
     module = block(joined(form, RelativeMultiheadAttention), distance=2)
-    plain = RelativeMultiheadAttention(MODEL, HEADS, distance=2, self_attention=True).double().eval()
-    names = plain.load_state_dict(module.state_dict(), strict=False)
-    assert names.missing_keys == (["out_proj.bias"] if module.out_proj.bias is None else [])  # eq. 6 has none
     x = torch.randn(7, 5, MODEL, dtype=torch.float64, requires_grad=True)
-    with torch.no_grad():
-        of_plain, _ = plain.compute_heads(x, x, None, None, None, False)
-    heads, _ = module.compute_heads(x, x, None, None, None, False)
-    torch.testing.assert_close(heads, of_plain)
     actual, _ = module(x, x, x, need_weights=False)
-    assert_same_with_gradients(actual, by_equation(module, heads, x), module, x)
+    assert_same_with_gradients(actual, by_equation(module, x), module, x)
 
 
 def test_one_branch_is_the_ffn_of_attention():
@@ -113,7 +100,8 @@ def test_one_branch_is_the_ffn_of_attention():
 def test_one_branch_with_a_residual_is_attention_and_ffn():
     """κ = α = 1: y = MultiHead(x), y + FFN(LayerNorm(x + y)), with matrices as fairseq initialises them."""
     module = block(ResidualBranchedAttention, branches=1)
-    attention, linear = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval(), torch.nn.Linear(FFN, MODEL)
+    attention = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval()
+    linear = torch.nn.Linear(FFN, MODEL)
     for ours, of_base in ((module.out_proj, attention.out_proj), (module.fc2, linear)):
         torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std().float(), rtol=0.15, atol=0)
     attention.load_state_dict(module.state_dict(), strict=False)
@@ -126,8 +114,7 @@ def test_one_branch_with_a_residual_is_attention_and_ffn():
 def test_activation_dropout_and_activation():
     module = block(activation="gelu", activation_dropout=0.5)
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
-    heads, _ = module.compute_heads(x, x, None, None, None, False)
-    assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, heads, x))  # by ReLU
+    assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, x))  # by ReLU
     evaluated = module(x, x, x, need_weights=False)[0]
     module.train()
     torch.manual_seed(3)
@@ -146,7 +133,10 @@ def test_branch_weights_begin_on_the_simplex(form, random, softmax):
         assert (weights.max() - weights.min() > 0.01) == random
 
 
-@pytest.mark.parametrize("options, reason", [({"branches": 3}, "4 heads .* 3 branches"), ({"ffn_dim": 30}, "width 30 .* 4 branches")])
+UNEVEN = [({"branches": 3}, "4 heads .* 3 branches"), ({"ffn_dim": 30}, "width 30 .* 4 branches")]
+
+
+@pytest.mark.parametrize("options, reason", UNEVEN)
 def test_what_cannot_be_dealt_out_is_refused(options, reason):
     with pytest.raises(ValueError, match=reason):
         block(**options)
@@ -223,9 +213,10 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
     biases = (HEADS if residual == "none" else 4) * d
     difference = blocks * (2 * HEADS + biases - 4 * d)  # κ and α beside them
     if branched == "both":
-        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)  # an FFN and its branches, but one bias of W^O more in the base
-    base = count("vaswani_transformer_base")
-    assert count("weighted_transformer_base", branched_attention=branched, branch_residual=residual) == base + difference
+        # an FFN and its branches, but one bias of W^O more in the base
+        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)
+    weighted = count("weighted_transformer_base", branched_attention=branched, branch_residual=residual)
+    assert weighted == count("vaswani_transformer_base") + difference
 
 
 def test_training_without_an_optimizer_for_branch_weights_is_refused(build):

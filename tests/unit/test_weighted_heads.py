@@ -1,24 +1,25 @@
 """--branch-residual shared: the Transformer with branch weights. And which form a checkpoint has."""
 
 import argparse
+import functools
 
 import pytest
 import torch
-import torch.nn.functional as F
 from fairseq import models
 from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.config import UnsupportedOption
 from user_dir.weighted_heads import WeightedHeads, WeightedLinear
 
-from support import PRE_NORM, SMALL, assert_same_with_gradients
+import equations
+from support import PRE_NORM, SMALL, assert_same_with_gradients, heads_by_equation
 
 WEIGHTED = "weighted_transformer_base"
 BRANCHES = 4
 
 
-def shared(build, **options):
-    return build(WEIGHTED, branch_residual="shared", **options)
+def shared(build, arch=WEIGHTED, **options):
+    return build(arch, branch_residual="shared", **options)
 
 
 def fold(model) -> dict:
@@ -51,26 +52,26 @@ def test_equal_weights_are_the_transformer(build, batch, norm):
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
 def test_equals_the_sum_over_branches(build, family, norm):
     """Encoder layer: u = x + Σ M κ_i head_i W^O_i + b; u + Σ M α_i FFN_i(u), in float64, with all gradients."""
-    layer = build(f"{family}_base", branch_residual="shared", branch_weights_init="random", **norm).double().encoder.layers[0]
+    model = shared(build, f"{family}_base", branch_weights_init="random", **norm)
+    layer = model.double().encoder.layers[0]
     for bias in (layer.self_attn.out_proj.bias, layer.fc2.bias):
         torch.nn.init.normal_(bias)
     x = torch.randn(6, 3, 16, dtype=torch.float64, requires_grad=True)
     attention, first, second = layer.self_attn, layer.self_attn_layer_norm, layer.final_layer_norm
-    y = first(x) if norm else x
-    heads, _ = attention.compute_heads(y, y, None, None, None, False)
-    u = x + attention.out_proj.bias
-    for i in range(BRANCHES):
-        w_o = attention.out_proj.weight[:, 4 * i : 4 * (i + 1)]
-        u = u + BRANCHES * attention.kappa[i] * heads[:, :, i] @ w_o.T
-    u = u if norm else first(u)
-    y = second(u) if norm else u
-    expected = u + layer.fc2.bias
-    for i in range(BRANCHES):
-        units = slice(8 * i, 8 * (i + 1))
-        hidden = torch.clamp(F.linear(y, layer.fc1.weight[units], layer.fc1.bias[units]), min=0)
-        expected = expected + BRANCHES * attention.alpha[i] * F.linear(hidden, layer.fc2.weight[:, units])
-    expected = expected if norm else second(expected)
+    query = first(x) if norm else x
+    heads, _ = heads_by_equation(attention, query, query, torch.zeros(3, 6, dtype=torch.bool), causal=False)
+    w_o = [part.T for part in attention.out_proj.weight.chunk(BRANCHES, dim=1)]
+    parts = zip(layer.fc1.weight.chunk(BRANCHES), layer.fc1.bias.chunk(BRANCHES), layer.fc2.weight.chunk(BRANCHES, 1))
+    ffns = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=0) for w1, b1, w2 in parts]
+    ffns[0] = functools.partial(ffns[0], b2=layer.fc2.bias / (BRANCHES * attention.alpha[0]))  # once, unweighted
+    norms = (second, identity, identity) if norm else (identity, first, second)
+    parameters = (attention.kappa, attention.alpha, w_o, attention.out_proj.bias, ffns, norms)
+    expected = equations.transformer_with_branch_weights(x, heads.unbind(2), *parameters)
     assert_same_with_gradients(layer(x, None), expected, layer, x)
+
+
+def identity(x):
+    return x
 
 
 def test_folds_into_a_plain_transformer(build, batch, dictionary, norm):
@@ -88,7 +89,7 @@ def test_folds_into_a_plain_transformer(build, batch, dictionary, norm):
 
 
 def test_what_is_kept_while_generating_follows_the_weights(build, batch):
-    """make_generation_fast_ keeps products; other branch weights (as in the ablation) and training are seen all the same."""
+    """make_generation_fast_ keeps products; other branch weights (as in the ablation) and training are seen."""
     model = shared(build)
     block = model.encoder.layers[0]
     for module in (block.self_attn, block.fc2):
@@ -113,7 +114,10 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     assert isinstance(shared(build).encoder.layers[0].fc2, WeightedLinear)
 
 
-@pytest.mark.parametrize("option", [{"branched_attention": "self"}, {"branched_attention": "both"}, {"branch_ffn": "shared"}], ids=str)
+OTHERS = [{"branched_attention": "self"}, {"branched_attention": "both"}, {"branch_ffn": "shared"}]
+
+
+@pytest.mark.parametrize("option", OTHERS, ids=str)
 def test_other_readings_are_refused(build, option):
     with pytest.raises(UnsupportedOption, match="--branch-residual shared .*leave that option out"):
         shared(build, **option)
