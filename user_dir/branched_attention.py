@@ -76,8 +76,8 @@ class BranchedAttention(BranchWeightedAttention):
         """W^O, W1 and W2: each W^O_i, W1_i and W2_i is at first as a matrix of its own (Glorot), biases are 0.
 
         W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without
-        branch weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the quickstart the
-        loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
+        branch weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the
+        quickstart the loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
         self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
@@ -152,10 +152,10 @@ class Matrices(NamedTuple):
 
 
 class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b, x queries.
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, where h_i = M κ_i head_i W^O_i + b.
 
-    norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, which is the standard deviation of x + Σ_i h_i: one for
-    all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
+    x are the queries. norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, the standard deviation of x + Σ_i h_i:
+    one for all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
 
     Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that
     all branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.

@@ -11,6 +11,7 @@ from .branch_log import BranchLog, branched_blocks
 from .branch_training import BranchTraining, refuse_training
 from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_unsupported
 from .dropout import use_few_words
+from .encoder_output import Reordered
 from .layers import decoder_layer, encoder_layer
 
 
@@ -95,6 +96,9 @@ class TransformerEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg):
         return wrap(encoder_layer(cfg), cfg)
 
+    def reorder_encoder_out(self, encoder_out, new_order):
+        return Reordered(encoder_out, new_order)
+
     @autocast
     def forward(self, *args, **kwargs):
         return super().forward(*args, **kwargs)
@@ -128,6 +132,8 @@ class TransformerDecoder(TransformerDecoderBase):
         unread = self.training or (incremental_state is not None and not self.need_attention)
         if alignment_layer is None and unread:
             alignment_layer = -1  # no layer
+        if incremental_state and isinstance(encoder_out, Reordered):
+            encoder_out = encoder_out.source  # the attentions to it have their keys by now
         return super().extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )

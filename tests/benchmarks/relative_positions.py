@@ -14,11 +14,21 @@ largest in the rounds); memory is the peak of what torch allocated beyond what w
 """
 
 import argparse
+import functools
 import statistics
 
 import torch
 from fairseq.data import Dictionary
-from speed import beam_search, build, numbers, random_batch, time_in_turn, training_step, with_attention
+from speed import (
+    beam_search,
+    build,
+    build_criterion,
+    numbers,
+    random_batch,
+    time_in_turn,
+    training_step,
+    with_attention,
+)
 
 from user_dir.attention import MultiheadAttention
 from user_dir.relative_positions import RelativeMultiheadAttention
@@ -83,8 +93,18 @@ def peak_memory(action) -> float:
 def report(times: dict[str, list[float]], memory: dict[str, float] | None = None) -> None:
     for name, seconds in times.items():
         ratios = [one / other for one, other in zip(seconds, times["absolute"])]
-        text = f"  {name:10} {1e3 * statistics.median(seconds):9.2f} ms ({statistics.median(ratios):.3f}; {min(ratios):.3f}–{max(ratios):.3f})"
+        ratio = f"{statistics.median(ratios):.3f}; {min(ratios):.3f}–{max(ratios):.3f}"
+        text = f"  {name:10} {1e3 * statistics.median(seconds):9.2f} ms ({ratio})"
         print(text + (f" {memory[name]:9.1f} MB" if memory else ""), flush=True)
+
+
+def both(module, x, masks) -> None:
+    """Forward and backward of an attention with either mask."""
+    for options in masks:
+        output, _ = module(x, x, x, **options, need_weights=False)
+        output.sum().backward()
+        module.zero_grad()
+        x.grad = None
 
 
 def attention(args, device) -> None:
@@ -99,16 +119,8 @@ def attention(args, device) -> None:
         padding[::2, :3] = True
         mask = torch.full((length, length), float("-inf"), device=device).triu(1)
 
-        def action(module):
-            def both():
-                for options in ({"key_padding_mask": padding}, {"attn_mask": mask}):
-                    output, _ = module(x, x, x, **options, need_weights=False)
-                    output.sum().backward()
-                    module.zero_grad(), setattr(x, "grad", None)
-
-            return both
-
-        actions = {name: action(module.to(device)) for name, module in modules.items()}
+        masks = ({"key_padding_mask": padding}, {"attn_mask": mask})
+        actions = {name: functools.partial(both, module.to(device), x, masks) for name, module in modules.items()}
         print(f"n = {length}, {sentences} sentences, {args.heads} heads of 64, k = {args.k}")
         times = time_in_turn(actions, args.repeats)
         report(times, {name: peak_memory(action) for name, action in actions.items()})
@@ -129,13 +141,15 @@ def models(args, device) -> tuple[dict, dict, Dictionary]:
 
 def step(args, device) -> None:
     variants, batch, dictionary = models(args, device)
-    actions = {name: lambda model=model: training_step(model, batch, len(dictionary)) for name, model in variants.items()}
+    criterion = build_criterion(dictionary, fairseqs=True)
+    actions = {name: functools.partial(training_step, model, batch, criterion) for name, model in variants.items()}
     report(time_in_turn(actions, args.repeats), {name: peak_memory(action) for name, action in actions.items()})
 
 
 def generation(args, device) -> None:
     variants, batch, dictionary = models(args, device)
-    report(time_in_turn({name: beam_search(model, dictionary, batch) for name, model in variants.items()}, args.repeats))
+    searches = {name: beam_search(model, dictionary, batch) for name, model in variants.items()}
+    report(time_in_turn(searches, args.repeats))
 
 
 def main() -> None:

@@ -3,20 +3,23 @@
     python tests/benchmarks/speed.py --size tiny --arch vaswani_transformer
 
 `weighted_transformer` is timed in each of its forms, and as a loop over branches, as its equations are written.
-One training step is forward, label-smoothed loss and backward; an update is that and the optimizer's, fairseq's `adam` for
-its own model and `fused_adam` for ours; generation is beam search with 4 beams to a fixed length.
+One training step is forward, loss and backward, with fairseq's `label_smoothed_cross_entropy` for its own model and our
+fused one for ours; an update is that and the optimizer's, fairseq's `adam` and our `fused_adam`; generation is beam
+search with 4 beams to a fixed length. trainer.py times fairseq's own trainer and generator.
 Run it with nothing else running. Ratios are of medians; the spread says how quiet the machine was.
 """
 
 import argparse
+import functools
+import pathlib
 import statistics
+import sys
 import time
 import types
 
 import torch
-import torch.nn.functional as F
 from fairseq import models
-from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.optim.adam import FairseqAdam
 from fairseq.sequence_generator import SequenceGenerator
@@ -24,7 +27,11 @@ from omegaconf import OmegaConf
 
 from user_dir.architectures import FAMILIES, SIZES, set_defaults, size_options
 from user_dir.branched_attention import BranchedAttention
+from user_dir.criterion import FusedLabelSmoothedCrossEntropy
 from user_dir.optimizer import FusedAdam, FusedAdamConfig
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import equations  # noqa: E402
 
 STOCK = "transformer"
 
@@ -33,12 +40,13 @@ class Loop(BranchedAttention):
     """Ahmed et al. 2017, eq. 6 and 7, a branch at a time."""
 
     def output(self, heads, query, incremental_state):
-        total = 0
-        w_o, w1, w2 = self.out_proj.weight.chunk(self.branches, 1), self.fc1.weight.chunk(self.branches), self.fc2.weight.chunk(self.branches, 1)
-        for i, (head, b1) in enumerate(zip(heads.unbind(2), self.fc1.bias.chunk(self.branches))):
-            hidden = F.relu(F.linear(F.linear(head, w_o[i]) * self.kappa[i], w1[i], b1))
-            total = total + self.alpha[i] * F.linear(hidden, w2[i], self.fc2.bias[i])
-        return total
+        def ffn(w1, b1, w2, b2):
+            return lambda x: equations.ffn(x, w1.T, b1, w2.T, b2)
+
+        m = self.branches
+        w_o = [part.T for part in self.out_proj.weight.chunk(m, 1)]
+        parts = (self.fc1.weight.chunk(m), self.fc1.bias.chunk(m), self.fc2.weight.chunk(m, 1), self.fc2.bias)
+        return equations.branched(heads.unbind(2), *self.kappa_alpha(), w_o, [ffn(*own) for own in zip(*parts)])
 
 
 def build(arch: str, size: str, dictionary: Dictionary, device: str, autocast="off", **options):
@@ -68,7 +76,7 @@ def numbers(size: int) -> Dictionary:
 
 
 def random_batch(dictionary: Dictionary, sentences: int, length: int, device: str) -> dict:
-    """What a model is called with: random sentences, every third with padding."""
+    """What a model is called with: random sentences, every third of them with padding."""
     source, target = torch.randint(4, len(dictionary), (2, sentences, length), device=device)
     source[::3, :3] = target[::3, -3:] = dictionary.pad()
     return {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1), "prev_output_tokens": target}
@@ -90,11 +98,15 @@ def build_optimizer(model, optimizer: type):
     return optimizer(OmegaConf.create(defaults | options), list(model.parameters()))
 
 
-def training_step(model, batch, vocabulary: int, optimizer=None) -> None:
+def build_criterion(dictionary: Dictionary, fairseqs: bool):
+    kind = LabelSmoothedCrossEntropyCriterion if fairseqs else FusedLabelSmoothedCrossEntropy
+    return kind(types.SimpleNamespace(target_dictionary=dictionary), sentence_avg=False, label_smoothing=0.1)
+
+
+def training_step(model, batch, criterion, optimizer=None) -> None:
     model.train()
-    output = model(**batch)
-    log_probabilities = model.get_normalized_probs(output, log_probs=True).view(-1, vocabulary)
-    loss, _ = label_smoothed_nll_loss(log_probabilities, batch["prev_output_tokens"].flatten(), 0.1, ignore_index=1)
+    target = batch["prev_output_tokens"]
+    loss, _, _ = criterion(model, {"net_input": batch, "target": target, "ntokens": target.numel()})
     loss.backward()
     if optimizer is not None:
         optimizer.step()
@@ -125,7 +137,7 @@ def report(title: str, times: dict[str, list[float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY", help="default: every family")
+    parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="of our models")
     parser.add_argument("--vocabulary", type=int, default=8000)
@@ -140,20 +152,23 @@ def main() -> None:
     for family in args.arch:
         variants[family] = build(f"{family}_{args.size}", *common, args.autocast)
     if "weighted_transformer" in args.arch:
-        for form in ("shared", "none"):
-            variants[f"the same, residual {form}"] = build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual=form)
-        model = build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual="none")
-        variants["the last as a loop"] = with_attention(model, BranchedAttention, Loop)
+        forms = [build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual=form)
+                 for form in ("shared", "none", "none")]
+        variants["the same, residual shared"], variants["the same, residual none"], loop = forms
+        variants["the last as a loop"] = with_attention(loop, BranchedAttention, Loop)
     batch = random_batch(dictionary, args.sentences, args.length, device)
 
     threads = torch.get_num_threads()
-    print(f"torch {torch.__version__}, {device}, {threads} threads, {args.size}, {args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
-    steps = {name: lambda model=model: training_step(model, batch, args.vocabulary) for name, model in variants.items()}
+    print(f"torch {torch.__version__}, {device}, {threads} threads, {args.size}, ", end="")
+    print(f"{args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
+    criteria = {name: build_criterion(dictionary, fairseqs=name == STOCK) for name in variants}
+    steps = {name: functools.partial(training_step, variants[name], batch, criteria[name]) for name in variants}
     report("training step", time_in_turn(steps, args.repeats))
 
-    optimizers = {name: build_optimizer(model, FairseqAdam if name == STOCK else FusedAdam) for name, model in variants.items()}
-    updates = {name: lambda name=name: training_step(variants[name], batch, args.vocabulary, optimizers[name]) for name in variants}
-    report("update", time_in_turn(updates, args.repeats))
+    for name, model in variants.items():
+        optimizer = build_optimizer(model, FairseqAdam if name == STOCK else FusedAdam)
+        steps[name] = functools.partial(steps[name], optimizer)
+    report("update", time_in_turn(steps, args.repeats))
     searches = {name: beam_search(model, dictionary, batch) for name, model in variants.items()}
     report("generation", time_in_turn(searches, max(2, args.repeats // 2)))
 

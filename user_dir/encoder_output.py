@@ -1,0 +1,37 @@
+"""The encoder's output while a search reorders it: what nobody reads is not copied.
+
+fairseq's generator has the encoder's output repeated for all beams and reordered at every step, with parts that no
+decoder reads. Ours reads it at the first step and keeps keys and values of its own from then on.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+
+class Reordered(Mapping):
+    """`source`, the output of fairseq's encoder, with its sentences in `order`; a part is copied when it is read.
+
+    Args:
+        source: lists of tensors by name
+        order [rows]: the sentence of each row
+    """
+
+    BATCH_SECOND = ("encoder_out", "encoder_states")  # [S, B, d]; others are [B, …]
+
+    def __init__(self, source: Mapping, order: Tensor):
+        if isinstance(source, Reordered):
+            source, order = source.source, source.order.index_select(0, order)
+        self.source, self.order, self.read = source, order, {}
+
+    def __getitem__(self, name: str) -> list[Tensor]:
+        if name not in self.read:
+            axis = 1 if name in self.BATCH_SECOND else 0
+            self.read[name] = [part.index_select(axis, self.order) for part in self.source[name]]
+        return self.read[name]
+
+    def __iter__(self):
+        return iter(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)
