@@ -1,0 +1,131 @@
+"""Times fairseq's own trainer: its `transformer` beside our architectures, in turn in one process.
+
+    python tests/benchmarks/trainer.py --data data/tatoeba.fr-en/data-bin                       the quickstart's size
+    python tests/benchmarks/trainer.py --size base --vocabulary 37000 --updates 2 --rounds 5    made-up sentences
+
+An update is what fairseq-train does for one: data, forward, loss, backward, clipping, optimizer; stock has fairseq's
+`adam` and `label_smoothed_cross_entropy`, ours `fused_adam` and `fused_label_smoothed_cross_entropy`, on the same
+batches. Run it with nothing else running; ratios are medians over rounds, with the smallest and the largest.
+"""
+
+import argparse
+import functools
+import json
+import logging
+import pathlib
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.trainer import Trainer
+
+from user_dir.architectures import FAMILIES, SIZES
+
+STOCK = "transformer"
+OURS = "--optimizer fused_adam --criterion fused_label_smoothed_cross_entropy --branch-frozen-updates 0"
+FAIRSEQS = "--optimizer adam --criterion label_smoothed_cross_entropy"
+COMMON = """--share-all-embeddings --label-smoothing 0.1 --clip-norm 1 --lr 5e-4 --lr-scheduler inverse_sqrt --seed 1
+    --warmup-updates 100 --max-update 100000 --num-workers 0 --log-format none --dropout"""
+SIDE = "--{0}-layers {1} --{0}-embed-dim {2} --{0}-ffn-embed-dim {3} --{0}-attention-heads {4}"
+
+
+def made_up(vocabulary: int, folder: pathlib.Path) -> pathlib.Path:
+    """A data-bin of 4,000 pairs of 5 to 50 words of that vocabulary."""
+    draw = random.Random(1)
+    (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(vocabulary - 4)))
+    for split, pairs in (("train", 4000), ("valid", 20), ("test", 128)):
+        for language in ("src", "tgt"):
+            with open(folder / f"{split}.{language}", "w") as file:
+                for _ in range(pairs):
+                    print(*(f"w{draw.randrange(vocabulary - 4)}" for _ in range(draw.randint(5, 50))), file=file)
+    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+    command = ["fairseq-preprocess", "-s", "src", "-t", "tgt", *prefixes, "--joined-dictionary"]
+    command += ["--srcdict", str(folder / "dict.txt"), "--destdir", str(folder / "data-bin")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "data-bin"
+
+
+def build_trainer(family: str, args, data: pathlib.Path) -> tuple[Trainer, object]:
+    """fairseq's trainer and its batches of the first epoch, as fairseq-train makes them."""
+    *sizes, dropout = SIZES[args.size]
+    words = [COMMON, str(dropout), *(SIDE.format(side, *sizes) for side in ("encoder", "decoder"))]
+    if family == STOCK:
+        words += [FAIRSEQS, "--arch", STOCK]
+    else:
+        words += [OURS, "--arch", f"{family}_{args.size}", "--autocast", args.autocast]
+    words = " ".join([*words, "--max-tokens", str(args.max_tokens), args.options]).split()
+    words += [str(data), "--adam-betas", "(0.9, 0.98)"]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("train")
+    torch.manual_seed(1)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    batches = trainer.get_train_iterator(epoch=1, load_dataset=False).next_epoch_itr()
+    trainer.begin_epoch(1)
+    return trainer, batches
+
+
+def update(trainer: Trainer, batches, count: int) -> int:
+    """`count` updates; returns the target words in them."""
+    words = 0
+    for _ in range(count):
+        sample = next(batches)
+        words += sample["ntokens"]
+        trainer.train_step([sample])
+    return words
+
+
+def in_turn(actions: dict, rounds: int) -> dict[str, list[float]]:
+    """Words a second of each action in each round, after one round that is not counted."""
+    speeds = {name: [] for name in actions}
+    for _ in range(rounds + 1):
+        for name, action in actions.items():
+            start = time.perf_counter()
+            words = action()
+            speeds[name].append(words / (time.perf_counter() - start))
+    return {name: values[1:] for name, values in speeds.items()}
+
+
+def report(title: str, speeds: dict[str, list[float]]) -> dict:
+    """Prints words a second and, for each round, the ratio to stock's; returns them."""
+    print(title)
+    found = {}
+    for name, values in speeds.items():
+        ratios = [one / other for one, other in zip(values, speeds[STOCK], strict=True)]
+        found[name] = {"words a second": statistics.median(values), "ratio": statistics.median(ratios)}
+        ratio = f"{statistics.median(ratios):.2f} times fairseq's ({min(ratios):.2f}–{max(ratios):.2f})"
+        print(f"  {name:30} {statistics.median(values):8.0f} words/s   {ratio}", flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path, help="a data-bin with a joint vocabulary (default: made up)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="of made-up data")
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
+    parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="of our models")
+    parser.add_argument("--max-tokens", type=int, default=1000)
+    parser.add_argument("--updates", type=int, default=10, help="in a round")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--options", default="", help="more of fairseq-train, for all: --options='--dropout 0'")
+    parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
+    args = parser.parse_args()
+    logging.disable(logging.INFO)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.size}, {args.max_tokens} tokens")
+    with tempfile.TemporaryDirectory() as folder:
+        data = args.data or made_up(args.vocabulary, pathlib.Path(folder))
+        trainers = {family: build_trainer(family, args, data) for family in (STOCK, *args.arch)}
+        actions = {name: functools.partial(update, *both, args.updates) for name, both in trainers.items()}
+        found = {"updates": report("updates", in_turn(actions, args.rounds))}
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
