@@ -3,28 +3,8 @@
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
+from .families import FAMILIES
 from .model import TransformerModel
-
-# What makes a family: options that hold unless the command line says otherwise.
-FAMILIES = {
-    "vaswani_transformer": {},  # Vaswani et al. 2017, Table 3: post-norm, sinusoids, no dropout inside attention or FFN
-    # Shaw et al. 2018, section 4.1: no sinusoids; k = 16 and a table for each head.
-    "relative_transformer": {
-        "relative_positions": "keys_and_values",
-        "relative_distance": 16,
-        "relative_tables": "per_head",
-        "absolute_positions": "omit",
-    },
-    # Ahmed et al. 2017, section 3: a branch for each head, the decoder's in its encoder–decoder attention.
-    "weighted_transformer": {"branched_attention": "encoder_decoder", "branch_residual": "per_branch"},
-}
-FAMILIES["weighted_relative_transformer"] = {**FAMILIES["relative_transformer"], **FAMILIES["weighted_transformer"]}
-
-# What a family's paper sets otherwise in its big models.
-BIG = {
-    "relative_transformer": {"relative_distance": 8, "relative_tables": "shared"},  # Shaw et al. 2018, section 4.1
-}
-BIG["weighted_relative_transformer"] = BIG["relative_transformer"]
 
 # size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
 SIZES = {
@@ -47,7 +27,7 @@ def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dr
 
 def family_options(family: str, size: str) -> dict:
     """The options that make `family`, in that size."""
-    return {**FAMILIES[family], **(BIG.get(family, {}) if size.startswith("big") else {})}
+    return {**FAMILIES[family].options, **(FAMILIES[family].big if size.startswith("big") else {})}
 
 
 def set_defaults(args, options: dict) -> None:

@@ -1,0 +1,47 @@
+"""The table of families: it is read by any Python, and what it prints is what the shell reads."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from user_dir import families
+
+FILE = Path(families.__file__)
+
+
+def printed(*arguments, ok=True):
+    command = [sys.executable, "-I", "-S", FILE, *arguments]  # without installed packages
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == ok
+    return done.stdout if ok else done.stderr
+
+
+def test_it_is_read_by_an_old_python():
+    nodes = list(ast.walk(ast.parse(FILE.read_text(encoding="utf-8"), feature_version=(3, 8))))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert modules == {"__future__", "sys", "typing"}
+
+
+def test_names():
+    assert printed().split() == list(families.FAMILIES)
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_what_its_paper_trains(name):
+    family = families.FAMILIES[name]
+    base, big, last_of_base, last_of_big = map(int, printed(name).split())
+    assert ((base, big), (last_of_base, last_of_big)) == (family.updates, family.averaged)
+    assert family.big.keys() <= family.options.keys()  # big models are of the same family
+
+
+def test_fairseqs_own_is_trained_as_the_plain_one():
+    assert printed("transformer") == printed("vaswani_transformer")
+
+
+def test_another_name_is_one_line():
+    message = printed("transformers", ok=False)
+    assert message == f"transformers is none of {', '.join(families.FAMILIES)}, transformer\n"
