@@ -3,7 +3,7 @@
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from .families import FAMILIES
+from .families import FAMILIES, Family
 from .model import TransformerModel
 
 # size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
@@ -25,11 +25,6 @@ def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dr
     return {**encoder, **decoder, "dropout": dropout}
 
 
-def family_options(family: str, size: str) -> dict:
-    """The options that make `family`, in that size."""
-    return {**FAMILIES[family].options, **(FAMILIES[family].big if size.startswith("big") else {})}
-
-
 def set_defaults(args, options: dict) -> None:
     """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have.
 
@@ -45,18 +40,24 @@ def completed(args) -> bool:
     return hasattr(args, "adaptive_softmax_cutoff")
 
 
-def register(family: str, size: str) -> None:
-    """Registers `family`_`size` as a value of fairseq's --arch."""
+def add_family(name: str, family: Family, model: type = TransformerModel) -> None:
+    """Makes `name`_`size` a value of fairseq's --arch for every size, with the options of `family`."""
+    FAMILIES[name] = family
+    register_model(name)(model)
+    for size in SIZES:
+        add_size(name, family, size)
 
-    @register_model_architecture(family, f"{family}_{size}")
+
+def add_size(name: str, family: Family, size: str) -> None:
+    options = {**size_options(*SIZES[size]), **family.options, **(family.big if size.startswith("big") else {})}
+
+    @register_model_architecture(name, f"{name}_{size}")
     def architecture(args) -> None:
         if completed(args):  # a checkpoint from before there was --branch-residual
             set_defaults(args, {"branch_residual": "none"})
-        set_defaults(args, {**size_options(*SIZES[size]), **family_options(family, size)})
-        base_architecture(args)  # what neither says: fairseq's own defaults
+        set_defaults(args, options)
+        base_architecture(args)  # what they do not say: fairseq's own defaults
 
 
-for family in FAMILIES:
-    register_model(family)(TransformerModel)
-    for size in SIZES:
-        register(family, size)
+for name in list(FAMILIES):
+    add_family(name, FAMILIES[name])

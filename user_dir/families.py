@@ -17,9 +17,9 @@ class Family(NamedTuple):
     """Pairs are of the paper's base and of its big models."""
 
     options: dict  # what makes the family; they hold unless the command line says otherwise
-    big: dict  # what the paper sets otherwise in its big models
-    updates: tuple[int, int]
-    averaged: tuple[int, int]  # checkpoints; 1 is the last one as it is
+    big: dict = {}  # what the paper sets otherwise in its big models
+    updates: tuple[int, int] = (100_000, 300_000)
+    averaged: tuple[int, int] = (5, 20)  # checkpoints; 1 is the last one as it is
 
 
 RELATIVE = {
