@@ -136,23 +136,25 @@ class MultiheadAttention(modules.MultiheadAttention):
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
         """As `project`, for queries that continue what `incremental_state` holds; also the mask.
 
-        Self-attention: the T queries are the last of the S positions seen so far. Encoder–decoder attention: the keys
-        of a sentence are kept once for all its beams, and the beams become further queries of that sentence.
+        Self-attention: the T queries are the last of the S positions seen so far, whose keys and values are in buffers
+        [capacity, B, h, d_z], written in place. Encoder–decoder attention: the keys of a sentence are kept once for all
+        its beams, and the beams become further queries of that sentence.
         """
         cache = self._get_input_buffer(incremental_state)
         if self.self_attention:
             if not cache:  # no weight changes while a batch is decoded: join them once
                 cache = {"fused": fuse(self.q_proj, self.k_proj, self.v_proj)}
-            q, k, v = self.split_heads(query, *cache["fused"])
-            if "prev_key" in cache:
-                k = torch.cat([cache["prev_key"], k], dim=2)
-                v = torch.cat([cache["prev_value"], v], dim=2)
+            q, *new = self.split_heads(query, *cache["fused"])
+            seen = cache.get("length", 0)
+            keys, values = (append(cache.get(name), seen, x) for name, x in zip(("keys", "values"), new, strict=True))
+            length = seen + q.size(2)
+            k, v = (buffer[:length].permute(1, 2, 0, 3) for buffer in (keys, values))
             padding = self._append_prev_key_padding_mask(
                 key_padding_mask, cache.get("prev_key_padding_mask"), k.size(0), k.size(2), static_kv=False
             )
             padding = None if padding is None else padding.bool()
             mask = visible_keys(padding, causal_mask(q.size(2), k), q.dtype)
-            cache = {**cache, "prev_key": k, "prev_value": v, "prev_key_padding_mask": padding}
+            cache |= {"keys": keys, "values": values, "length": length, "prev_key_padding_mask": padding}
         else:
             if not cache:
                 beams = shared_beams(key, self.beam_size)
@@ -177,6 +179,9 @@ class MultiheadAttention(modules.MultiheadAttention):
         cache = self._get_input_buffer(incremental_state)
         if not cache:
             return incremental_state
+        if self.self_attention:
+            for name in ("keys", "values"):
+                cache[name] = reorder(cache[name], cache["length"], new_order)
         beams = cache.get("beams", 1)
         if beams > 1:
             if len(new_order) == beams * len(cache["prev_key"]):
@@ -186,7 +191,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             else:
                 new_order, cache["beams"] = new_order // beams, 1
         for name in ("prev_key", "prev_value", "prev_key_padding_mask"):
-            if cache[name] is not None:
+            if cache.get(name) is not None:
                 cache[name] = cache[name].index_select(0, new_order)
         return self._set_input_buffer(incremental_state, cache)
 
@@ -210,6 +215,29 @@ def fuse(*projections: nn.Linear):
     if len(projections) == 1:
         return projections[0].weight, projections[0].bias, sizes
     return torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections]), sizes
+
+
+def append(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
+    """A buffer [capacity, B, h, d_z]: the first `length` positions of `buffer`, then those of `new` [B, h, T, d_z]."""
+    new = new.permute(2, 0, 1, 3)
+    total = length + len(new)
+    if buffer is None or total > len(buffer):
+        grown = new.new_empty(max(total, 2 * length), *new.shape[1:])
+        if length:
+            grown[:length] = buffer[:length]
+        buffer = grown
+    buffer[length:total] = new
+    return buffer
+
+
+def reorder(buffer: Tensor, length: int, order: Tensor) -> Tensor:
+    """The first `length` positions of `buffer` [capacity, B, h, d_z] for the rows in `order`, and room for one more."""
+    used = buffer[:length]
+    if used.requires_grad:  # autograd has no out=; `append` makes room then
+        return used.index_select(1, order)
+    reordered = buffer.new_empty(length + 1, len(order), *buffer.shape[2:])
+    torch.index_select(used, 1, order, out=reordered[:length])
+    return reordered
 
 
 def ungroup_beams(x: Tensor | None, length: int) -> Tensor | None:
