@@ -8,8 +8,12 @@ from user_dir.config import UnsupportedOption
 
 from support import EOS, PAD, PRE_NORM
 
-ARCHITECTURES = [(f"{family}_base", norm) for family in FAMILIES for norm in ({}, PRE_NORM)]
-every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES, ids=lambda x: x if isinstance(x, str) else ("pre" if x else "post"))
+ARCHITECTURES = [
+    pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
+    for family in FAMILIES
+    for norm in ({}, PRE_NORM)
+]
+every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES)
 
 
 @every_architecture
@@ -79,9 +83,8 @@ def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, auto
     batch["src_tokens"] = batch["src_tokens"].repeat(1, 4)  # from 16 keys on torch's kernels differ
     results = []
     for checkpointing in (False, True):
-        model = build(
-            arch, **norm, dropout=0.3, attention_dropout=attention_dropout, checkpoint_activations=checkpointing, autocast=autocast
-        )
+        options = {"dropout": 0.3, "attention_dropout": attention_dropout, "autocast": autocast}
+        model = build(arch, **norm, **options, checkpoint_activations=checkpointing)
         torch.manual_seed(5)
         logits, _ = model.train()(**batch)
         logits.square().sum().backward()
@@ -120,7 +123,8 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 
     def step_by_step(model):
         encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
-        return model.decoder(batch["prev_output_tokens"][:, :1], encoder_out=encoder_out, incremental_state={})[1]["attn"][0]
+        first = batch["prev_output_tokens"][:, :1]
+        return model.decoder(first, encoder_out=encoder_out, incremental_state={})[1]["attn"][0]
 
     assert step_by_step(model.eval()) is not None
     model.make_generation_fast_(need_attn=False)
