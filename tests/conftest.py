@@ -38,14 +38,15 @@ def build(dictionary):
 
 @pytest.fixture
 def saved(build, dictionary, tmp_path):
-    """saved(arch, **options): an untrained model, its checkpoint as fairseq writes it, and a data folder with dictionaries."""
+    """saved(arch, **options): an untrained model, its checkpoint as fairseq writes it, and a folder of dictionaries."""
 
     def saved(arch, updates=100, name="checkpoint.pt", **options):
         model, data = build(arch, **options), tmp_path / "data-bin"
         data.mkdir(exist_ok=True)
         for language in ("src", "tgt"):
             dictionary.save(str(data / f"dict.{language}.txt"))
-        save_checkpoint(tmp_path / name, model, argparse.Namespace(arch=arch, _name=arch, **{**SMALL, **options}), "elsewhere", ("src", "tgt"), updates)
+        given = argparse.Namespace(arch=arch, _name=arch, **{**SMALL, **options})
+        save_checkpoint(tmp_path / name, model, given, "elsewhere", ("src", "tgt"), updates)
         return model, tmp_path / name, data
 
     return saved
@@ -53,7 +54,7 @@ def saved(build, dictionary, tmp_path):
 
 @pytest.fixture
 def batch():
-    """Source padded on the left and target on the right, as fairseq does: src_tokens [5, 9], prev_output_tokens [5, 7]."""
+    """Source padded on the left, target on the right, as by fairseq: src_tokens [5, 9], prev_output_tokens [5, 7]."""
     torch.manual_seed(2)
     source, target = torch.randint(4, 50, (5, 9)), torch.randint(4, 50, (5, 7))
     source[1, :4] = source[3, :1] = PAD
@@ -85,7 +86,14 @@ def toy_data(tmp_path_factory):
             ]
             write_pairs(folder, split, [(" ".join(words), " ".join(target(words))) for words in sources])
         prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-        run("fairseq-preprocess", "-s", "src", "-t", "tgt", *prefixes, "--joined-dictionary", "--destdir", folder / "data-bin")
+        options = ["-s", "src", "-t", "tgt", "--joined-dictionary", "--destdir", folder / "data-bin"]
+        run("fairseq-preprocess", *prefixes, *options)
         return folder / "data-bin"
 
     return toy_data
+
+
+@pytest.fixture(scope="session")
+def copies(toy_data):
+    """A data-bin whose targets are its sources."""
+    return toy_data()

@@ -1,5 +1,9 @@
-"""Constants of the tests, and running a command as a person would."""
+"""What tests import: families, small sizes, commands as a person runs them, and comparing with the equations.
 
+Fixtures are in conftest.py; the equations themselves in equations.py.
+"""
+
+import functools
 import json
 import os
 import pathlib
@@ -7,9 +11,13 @@ import subprocess
 import sys
 
 import torch
+from fairseq import optim
 from fairseq.dataclass.configs import GenerationConfig
+from omegaconf import OmegaConf
 
 import user_dir
+from user_dir.architectures import FAMILIES, family_options
+from user_dir.branch_training import BranchTraining
 
 import equations
 
@@ -29,11 +37,17 @@ SMALL = {
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 
 
+def families_with(option):
+    """The names of the families that set this option of user_dir/config.py: a test of what it does runs over them."""
+    return [family for family in FAMILIES if option in family_options(family, "base")]
+
+
 def run(*command, ok=True, cwd=PROJECT, env=None):
     """Runs a command as a person would, one thread, no GPU; returns the finished process. `ok`: it must succeed."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
     env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
-    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
@@ -57,10 +71,14 @@ def save_checkpoint(path, model, options, data, languages, updates=100):
         "generation": vars(GenerationConfig()),
     }
     history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
-    torch.save({"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}, path)
+    state = {"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}
+    torch.save(state, path)
 
 
-def write_preparation(data, languages=("src", "tgt"), codes="#version: 0.2\nw 1</w>\nw 2</w>\n", lowercase=False, separate=False, **tokens):
+CODES = "#version: 0.2\nw 1</w>\nw 2</w>\n"
+
+
+def write_preparation(data, languages=("src", "tgt"), codes=CODES, lowercase=False, separate=False, **tokens):
     """What data-prep leaves beside the data-bin folder `data`: manifest.json, as far as it is read, and bpe/codes."""
     stages = {"tok": {"options": {"lowercase": lowercase, **tokens}}, "bpe": {"options": {"separate": separate}}}
     manifest = {"stages": stages, "source language": languages[0], "target language": languages[1]}
@@ -71,18 +89,20 @@ def write_preparation(data, languages=("src", "tgt"), codes="#version: 0.2\nw 1<
     return data.parent / "manifest.json"
 
 
-TINY = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings".split()
+# Of small models that learn in a few hundred updates.
+TRAINING = """
+    --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings
+    --optimizer fused_adam --branch-frozen-updates 0 --adam-betas (0.9,0.98) --clip-norm 1.0
+    --lr-scheduler inverse_sqrt --lr 5e-3 --warmup-updates 100 --max-tokens 500
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --log-format simple --log-interval 10 --no-epoch-checkpoints
+""".split()
 
 
 def train(command, data, family, save_dir, *options, ok=True):
     """fairseq-train with small sizes; `options` come last and win."""
-    return command(
-        "fairseq-train", data, "--user-dir", PROJECT / "user_dir", "--arch", f"{family}_tiny", *TINY,
-        "--optimizer", "fused_adam", "--branch-frozen-updates", "0", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--lr", "5e-3",
-        "--warmup-updates", "100", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
-        "--clip-norm", "1.0", "--max-tokens", "500", "--log-format", "simple", "--log-interval", "10", "--save-dir", save_dir,
-        "--no-epoch-checkpoints", *options, ok=ok,
-    )  # fmt: skip
+    places = ["--user-dir", PROJECT / "user_dir", "--save-dir", save_dir]
+    return command("fairseq-train", data, *places, "--arch", f"{family}_tiny", *TRAINING, *options, ok=ok)
 
 
 def heads_by_equation(module, query, key, padding, causal):
@@ -114,7 +134,77 @@ def assert_same_with_gradients(actual, expected, module, x):
     torch.testing.assert_close(actual, expected)
     inputs = {"x": x, **dict(module.named_parameters())}
     direction = torch.randn_like(expected)
-    both = [torch.autograd.grad((y * direction).sum(), list(inputs.values()), retain_graph=True) for y in (actual, expected)]
-    for name, one, other in zip(inputs, *both):
-        torch.testing.assert_close(one, other, msg=lambda text: f"{name}: {text}")
+    ours, theirs = (
+        torch.autograd.grad((y * direction).sum(), list(inputs.values()), retain_graph=True) for y in (actual, expected)
+    )
+    for name, one, other in zip(inputs, ours, theirs):
+        torch.testing.assert_close(one, other, msg=functools.partial("{}: {}".format, name))
         assert name.endswith("k_proj.bias") or other.abs().max() > 0, name
+
+
+# A model with κ and α that is trained in a moment
+
+BRANCH_SCALE = (512 / 6) ** -0.5
+
+
+class Branched(torch.nn.Module):
+    """Two blocks of four branches, and a matrix."""
+
+    def __init__(self, simplex=True):
+        super().__init__()
+        torch.manual_seed(1)
+        self.matrix = torch.nn.Parameter(torch.randn(4, 4))
+        self.kappa, self.alpha = (torch.nn.ParameterList([torch.full((4,), 0.25) for _ in range(2)]) for _ in "κα")
+        self.weights = BranchTraining(lr_scale=BRANCH_SCALE, simplex=simplex)
+        for parameter in self.branches():
+            parameter.param_group = self.weights
+
+    def branches(self):
+        return [*self.kappa, *self.alpha]
+
+    def forward(self, x):  # [batch, 4]
+        for kappa, alpha in zip(self.kappa, self.alpha):
+            x = (x @ self.matrix * kappa).relu() * alpha + x
+        return x
+
+    def loss(self, seed):
+        """Of a random batch."""
+        generator = torch.Generator().manual_seed(seed)
+        x, target = torch.randn(2, 8, 4, generator=generator).to(self.matrix.dtype)
+        return (self(x) - target).float().pow(2).mean()
+
+
+def adam_options(**options):
+    """The options of --optimizer adam, as fairseq-train gives them."""
+    adam = {"_name": "adam", "lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-9, "weight_decay": 0.1}
+    return OmegaConf.create({**adam, "tpu": False, **options})
+
+
+def fused_adam_options(**options):
+    training = {"max_update": 20000, "use_bmuf": False, "ddp_backend": "pytorch_ddp"}
+    return adam_options(**{"_name": "fused_adam", **training, **options})
+
+
+def fused_adam(model, **options):
+    return optim.build_optimizer(fused_adam_options(**options), list(model.parameters()))
+
+
+def branch_rate(t, warmup=400):
+    """The learning rate of κ and α of `Branched` in update t."""
+    return equations.branch_learning_rate(t, 512, 6, warmup)
+
+
+def update(model, optimizer, seed):
+    optimizer.zero_grad()
+    optimizer.backward(model.loss(seed))
+    optimizer.step()
+
+
+def copies(parameters):
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+def assert_on_simplex(vectors, tolerance=1e-6):
+    for vector in vectors:
+        assert vector.min() >= 0
+        assert abs(vector.double().sum().item() - 1) <= tolerance

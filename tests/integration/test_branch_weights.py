@@ -10,31 +10,27 @@ import torch
 from user_dir.branch_log import log_name
 from user_dir.tools.plot_branch_weights import read_run
 
-from support import train
+from support import families_with, train
 
-WEIGHTED = ["weighted_transformer", "weighted_relative_transformer"]
+# Two blocks a layer of two; frozen for the last 10 of 30 updates of two batches each.
+RUN = """
+    --branched-attention encoder_decoder --max-update 30 --update-freq 2 --max-tokens 150 --dropout 0.1
+    --branch-frozen-updates 10 --branch-warmup-updates 30 --store-ema --ema-fp32 --ema-decay 0.5
+    --log-format json --log-interval 1 --save-interval-updates 5 --disable-validation
+""".split()
 
 
 def branch_weights(state):
     return {name: weights for name, weights in state.items() if name.endswith((".kappa", ".alpha"))}
 
 
-@pytest.fixture(scope="module")
-def data(toy_data):
-    return toy_data()
-
-
-@pytest.fixture(scope="module", params=WEIGHTED)
-def run_of_30(request, command, data, tmp_path_factory):
-    """30 updates of two batches, κ and α frozen for the last 10: folder, log, and the same command to go on."""
+@pytest.fixture(scope="module", params=families_with("branched_attention"))
+def run_of_30(request, command, copies, tmp_path_factory):
+    """RUN of a family: folder, finished process, and the same command to go on."""
     folder = tmp_path_factory.mktemp(request.param)
 
-    def go_on(save_dir, *options):
-        return train(
-            command, data, request.param, save_dir, "--max-update", "30", "--branch-frozen-updates", "10", "--update-freq", "2", "--max-tokens", "150",
-            "--branch-warmup-updates", "30", "--dropout", "0.1", "--log-format", "json", "--log-interval", "1", "--save-interval-updates", "5", "--disable-validation",
-            "--store-ema", "--ema-fp32", "--ema-decay", "0.5", *options,
-        )  # fmt: skip
+    def go_on(save_dir):
+        return train(command, copies, request.param, save_dir, *RUN)
 
     return folder, go_on(folder), go_on
 
@@ -77,7 +73,8 @@ def test_resume_in_the_middle_is_bit_exact(run_of_30, tmp_path, update):
 
 def test_average_of_checkpoints_is_on_the_simplex(run_of_30, command, tmp_path):
     folder, _, _ = run_of_30
-    command("python", "-m", "user_dir.tools.average_checkpoints", folder, "--last", "4", "--by", "update", "--output", tmp_path / "average.pt")
+    options = ["--last", "4", "--by", "update", "--output", tmp_path / "average.pt"]
+    command("python", "-m", "user_dir.tools.average_checkpoints", folder, *options)
     for vector in branch_weights(torch.load(tmp_path / "average.pt")["model"]).values():
         torch.testing.assert_close(vector.sum().item(), 1.0, atol=1e-6, rtol=0)
         assert vector.min() >= 0
@@ -86,7 +83,8 @@ def test_average_of_checkpoints_is_on_the_simplex(run_of_30, command, tmp_path):
 def test_log_shows_weights_and_both_learning_rates(run_of_30, tmp_path):
     """(d_model / N)^-0.5 · min(t^-0.5, t · 30^-1.5) for updates 1 to 20, then 0, beside --lr's."""
     folder, done, _ = run_of_30
-    lines = [json.loads(line[line.index("{") :]) for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
+    log = (done.stdout + done.stderr).splitlines()
+    lines = [json.loads(line[line.index("{") :]) for line in log if "train_inner" in line]
     assert len(lines) == 30
     for update, line in enumerate(lines, 1):
         expected = (32 / 2) ** -0.5 * min(update**-0.5, update * 30**-1.5) if update <= 20 else 0
@@ -103,19 +101,18 @@ def test_log_shows_weights_and_both_learning_rates(run_of_30, tmp_path):
 
 
 @pytest.mark.parametrize("options", ["--optimizer adam", "--optimizer sgd"])
-def test_other_optimizers_are_refused_before_the_first_update(command, data, tmp_path, options):
+def test_other_optimizers_are_refused_before_the_first_update(command, copies, tmp_path, options):
     # argparse knows fused_adam's options only with fused_adam: the last --optimizer wins, so they are left out here
-    done = command(
-        "fairseq-train", data, "--user-dir", "user_dir", "--arch", "weighted_transformer_tiny", *options.split(), "--lr", "0.1",
-        "--max-tokens", "500", "--max-update", "2", "--save-dir", tmp_path, ok=False,
-    )  # fmt: skip
+    options += " --user-dir user_dir --arch weighted_transformer_tiny --lr 0.1 --max-tokens 500 --max-update 2"
+    done = command("fairseq-train", copies, *options.split(), "--save-dir", tmp_path, ok=False)
     assert done.returncode == 1 and not list(tmp_path.iterdir())
-    # Before any data is read: once the loader's thread lives, "terminate called …" would be the last line, and the exit status 134.
+    # Before any data is read: once the loader's thread lives, "terminate called …" is the last line and the exit 134.
     assert re.search("train with --optimizer fused_adam", done.stderr.splitlines()[-1])
 
 
-def test_freezing_longer_than_the_training_is_refused(command, data, tmp_path):
-    done = train(command, data, "weighted_transformer", tmp_path, "--branch-frozen-updates", "10000", "--max-update", "100", ok=False)
+def test_freezing_longer_than_the_training_is_refused(command, copies, tmp_path):
+    options = "--branch-frozen-updates 10000 --max-update 100".split()
+    done = train(command, copies, "weighted_transformer", tmp_path, *options, ok=False)
     assert done.returncode != 0 and not list(tmp_path.iterdir())
     assert re.search("frozen for the last 10000 updates before --max-update 100 .*--branch-frozen-updates", done.stderr)
 
@@ -130,8 +127,9 @@ PRECISIONS = {
 
 
 @pytest.mark.parametrize("options", PRECISIONS)
-def test_on_the_simplex_in_every_precision(command, data, tmp_path, options):
-    train(command, data, "weighted_transformer", tmp_path, "--max-update", "20", "--branch-frozen-updates", "5", "--branch-warmup-updates", "60", "--disable-validation", *options.split())
+def test_on_the_simplex_in_every_precision(command, copies, tmp_path, options):
+    branches = "--max-update 20 --branch-frozen-updates 5 --branch-warmup-updates 60 --disable-validation".split()
+    train(command, copies, "weighted_transformer", tmp_path, *branches, *options.split())
     for name, vector in branch_weights(torch.load(tmp_path / "checkpoint_last.pt")["model"]).items():
         assert vector.min() >= 0 and vector.max() - vector.min() > 0.005, name
         torch.testing.assert_close(vector.float().sum().item(), 1.0, atol=PRECISIONS[options], rtol=0)

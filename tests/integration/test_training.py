@@ -1,6 +1,7 @@
 """fairseq's real commands with --user-dir: learn, resume, run in parallel, generate; for every architecture."""
 
 import re
+import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,9 @@ from user_dir.architectures import FAMILIES
 from support import PROJECT, train
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
+# Beside float32: the family with the most computations of its own.
+PRECISIONS = [*((family, "off") for family in FAMILIES), ("weighted_relative_transformer", "bf16")]
+
 
 def parameters(checkpoint):
     return torch.load(checkpoint)["model"]
@@ -19,16 +23,12 @@ def parameters(checkpoint):
 
 def translate(command, data, checkpoint, *options):
     """fairseq-generate on the test set: [(reference, hypothesis)]."""
-    done = command("fairseq-generate", data, "--user-dir", PROJECT / "user_dir", "--path", checkpoint, "--beam", "4", "--required-batch-size-multiple", "1", *options)
+    model = ["--user-dir", PROJECT / "user_dir", "--path", checkpoint]
+    done = command("fairseq-generate", data, *model, "--beam", "4", "--required-batch-size-multiple", "1", *options)
     lines = [line.split("\t") for line in done.stdout.splitlines() if re.match("[TH]-", line)]
     texts = {line[0]: line[-1] for line in lines}
     numbers = sorted(int(key[2:]) for key in texts if key.startswith("T-"))
     return [(texts[f"T-{i}"], texts[f"H-{i}"]) for i in numbers]
-
-
-@pytest.fixture(scope="module")
-def copies(toy_data):
-    return toy_data()
 
 
 def copy_or_reverse(words):
@@ -51,32 +51,32 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     assert sum(reference == hypothesis for reference, hypothesis in pairs) >= 42
 
 
-@pytest.mark.parametrize("family, autocast", [*((family, "off") for family in FAMILIES), ("weighted_relative_transformer", "bf16")])
+@pytest.mark.parametrize("family, autocast", PRECISIONS)
 def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
     """In the middle of the third epoch: of 50 sentences, about 6 batches."""
-    options = ["--dropout", "0.3", "--attention-dropout", "0.1", "--autocast", autocast, "--save-interval-updates", "15", "--disable-validation"]
-    options += ["--train-subset", "valid", "--max-tokens", "100", "--update-epoch-batch-itr", "True"]
-    train(command, copies, family, tmp_path / "whole", "--max-update", "30", *options)
-    halves = tmp_path / "halves"
-    train(command, copies, family, halves, "--max-update", "15", *options)
-    train(command, copies, family, halves, "--max-update", "30", *options)
-    whole, resumed = (parameters(folder / "checkpoint_last.pt") for folder in (tmp_path / "whole", halves))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    options = f"--dropout 0.3 --attention-dropout 0.1 --autocast {autocast} --max-update 30 --save-interval-updates 15"
+    options += " --disable-validation --train-subset valid --max-tokens 100 --update-epoch-batch-itr True"
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    train(command, copies, family, whole, *options.split())
+    (interrupted,) = whole.glob("checkpoint_*_15.pt")
+    half.mkdir()
+    shutil.copy(interrupted, half / "checkpoint_last.pt")
+    train(command, copies, family, half, *options.split())
+    at_once, resumed = (parameters(folder / "checkpoint_last.pt") for folder in (whole, half))
+    assert all(torch.equal(at_once[name], resumed[name]) for name in at_once)
 
 
 @every_family
 def test_two_processes_equal_update_freq_2(command, copies, tmp_path, family):
-    options = ["--max-update", "20", "--dropout", "0", "--disable-validation"]
+    options = "--max-update 20 --dropout 0 --disable-validation".split()
     train(command, copies, family, tmp_path / "one", "--update-freq", "2", *options)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    parallel = [
-        "--distributed-world-size", "2", "--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-no-spawn",
-        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-    ]  # fmt: skip
+    options += f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{port}".split()
+    options += "--distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp --distributed-rank".split()
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda rank: train(command, copies, family, tmp_path / "two", *options, *parallel, "--distributed-rank", rank), "01"))
+        list(pool.map(lambda rank: train(command, copies, family, tmp_path / "two", *options, rank), "01"))
     one, two = (parameters(tmp_path / folder / "checkpoint_last.pt") for folder in ("one", "two"))
     for name in one:
         torch.testing.assert_close(two[name], one[name], atol=1e-5, rtol=1e-5)
@@ -85,31 +85,31 @@ def test_two_processes_equal_update_freq_2(command, copies, tmp_path, family):
 @every_family
 def test_commands_on_a_trained_model(command, copies, tmp_path, family):
     """fairseq-hydra-train with the shipped YAML, -validate, -interactive, -generate with a forced prefix, averaging."""
-    small = ["+model.encoder_layers=2", "+model.decoder_layers=2", "+model.encoder_embed_dim=32", "+model.encoder_ffn_embed_dim=64"]
-    command(
-        "fairseq-hydra-train", "--config-dir", PROJECT / "examples/hydra", "--config-name", "vaswani_transformer",
-        f"common.user_dir={PROJECT / 'user_dir'}", f"task.data={copies}", f"model._name={family}_tiny", *small,
-        "optimization.max_update=20", "optimizer.branch_frozen_updates=5", "checkpoint.save_interval_updates=10", f"checkpoint.save_dir={tmp_path}", cwd=tmp_path,
-    )  # fmt: skip
+    config = ["--config-dir", PROJECT / "examples/hydra", "--config-name", "vaswani_transformer"]
+    places = [f"common.user_dir={PROJECT / 'user_dir'}", f"task.data={copies}", f"checkpoint.save_dir={tmp_path}"]
+    options = f"""model._name={family}_tiny +model.encoder_layers=2 +model.decoder_layers=2
+        +model.encoder_embed_dim=32 +model.encoder_ffn_embed_dim=64
+        optimization.max_update=20 optimizer.branch_frozen_updates=5 checkpoint.save_interval_updates=10"""
+    command("fairseq-hydra-train", *config, *places, *options.split(), cwd=tmp_path)
     average = tmp_path / "average.pt"
     command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--output", average)
-    user_dir = ["--user-dir", PROJECT / "user_dir"]
-    validated = command("fairseq-validate", copies, "--task", "translation", *user_dir, "--path", average, "--max-tokens", "500")
+    model = ["--user-dir", PROJECT / "user_dir", "--path", average]
+    validated = command("fairseq-validate", copies, "--task", "translation", *model, "--max-tokens", "500")
     assert re.search(r"valid on 'valid' subset .* loss [\d.]+", validated.stderr + validated.stdout)
     pairs = translate(command, copies, average, "--prefix-size", "2", "--max-len-b", "10")
     assert all(hypothesis.split()[:2] == reference.split()[:2] for reference, hypothesis in pairs)
     sentence = tmp_path / "sentence.txt"
     sentence.write_text("w1 w2 w3\n")
-    answer = command("fairseq-interactive", copies, *user_dir, "--path", average, "--input", sentence, "--beam", "2", "--max-len-b", "10")
+    answer = command("fairseq-interactive", copies, *model, "--input", sentence, "--beam", "2", "--max-len-b", "10")
     assert re.search(r"^H-0\t", answer.stdout, re.MULTILINE)
 
 
 def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
     """The whole trainer, from the same seed: every loss that is printed is the same."""
     losses = []
-    for arch in ("transformer_tiny", "vaswani_transformer_tiny"):
-        sizes = "--encoder-attention-heads 4 --decoder-attention-heads 4".split()
-        done = train(command, copies, "vaswani_transformer", tmp_path / arch, "--arch", arch, *sizes, "--max-update", "30", "--dropout", "0", "--disable-validation")
+    options = "--encoder-attention-heads 4 --decoder-attention-heads 4 --max-update 30 --dropout 0 --disable-validation"
+    for family in ("transformer", "vaswani_transformer"):
+        done = train(command, copies, family, tmp_path / family, *options.split())
         losses.append(re.findall(r"loss=[\d.]+", done.stderr + done.stdout))
     assert losses[0] == losses[1] and len(losses[0]) >= 3
 
@@ -120,7 +120,8 @@ def test_autocast_ends_within_noise_of_float32(command, toy_data, tmp_path):
     data = toy_data(target=lambda words: words[::-1], train=6000, vocabulary=40, longest=12)
 
     def loss(name, *options):
-        done = train(command, data, "vaswani_transformer", tmp_path / name, "--max-update", "1000", "--dropout", "0.1", *options)
+        options = ["--max-update", "1000", "--dropout", "0.1", *options]
+        done = train(command, data, "vaswani_transformer", tmp_path / name, *options)
         return float(re.findall(r"valid .*\| loss ([\d.]+)", done.stderr + done.stdout)[-1])
 
     seeds = [loss(f"seed {seed}", "--seed", seed) for seed in "123"]

@@ -1,4 +1,4 @@
-"""The table of architectures: sizes, defaults, options that are carried and options that are refused."""
+"""The table of architectures: what each family and size sets, and that the command line can set it otherwise."""
 
 import argparse
 import types
@@ -7,8 +7,9 @@ import pytest
 from fairseq import models, options
 from fairseq.data import Dictionary
 
-from user_dir.architectures import FAMILIES, SIZES
-from user_dir.config import UNSUPPORTED, UnsupportedOption
+from user_dir.architectures import FAMILIES, SIZES, family_options
+
+from support import families_with
 
 NAMES = [f"{family}_{size}" for family in FAMILIES for size in SIZES]
 
@@ -52,58 +53,37 @@ def test_parameters_at_the_papers_vocabulary(size, millions):
     assert round(sum(p.numel() for p in model.parameters()) / 1e6) == millions
 
 
-@pytest.mark.parametrize("key_dim, value_dim", [(16, 64), (32, 64), (64, 32)])
-def test_head_sizes_change_only_the_projections(build, key_dim, value_dim):
-    """Vaswani et al. 2017, Table 3, rows B: d_k by itself; h = 4 here."""
-    model = build("vaswani_transformer_base", attention_key_dim=key_dim, attention_value_dim=value_dim)
-    shapes = {name: tuple(p.shape) for name, p in model.encoder.layers[0].self_attn.named_parameters()}
-    assert shapes["q_proj.weight"] == shapes["k_proj.weight"] == (4 * key_dim, 16)
-    assert shapes["v_proj.weight"] == (4 * value_dim, 16)
-    assert shapes["out_proj.weight"] == (16, 4 * value_dim)
-
-
-@pytest.mark.parametrize("option", UNSUPPORTED)
-def test_options_that_are_not_carried_are_refused_by_name(build, option):
-    value = {"quant_noise_pq": 0.1, "quant_noise_scalar": 0.1, "base_layers": 1}.get(option, "1")
-    with pytest.raises(UnsupportedOption, match=f"--{option.replace('_', '-')} .*not supported"):
-        build("vaswani_transformer_base", **{option: value})
-
-
-def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
-    """A new option of fairseq must be looked at: nothing is silently ignored."""
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    models.ARCH_MODEL_REGISTRY["vaswani_transformer_base"].add_args(parser)
-    offered = {action.dest for action in parser._actions} - {"help"}
-    sides = "embed_path embed_dim ffn_embed_dim layers attention_heads normalize_before learned_pos layerdrop"
-    carried = {f"{side}_{option}" for side in ("encoder", "decoder") for option in sides.split()} | set(
-        """activation_fn dropout attention_dropout activation_dropout relu_dropout max_source_positions
-        max_target_positions decoder_output_dim share_decoder_input_output_embed share_all_embeddings
-        no_token_positional_embeddings layernorm_embedding no_scale_embedding checkpoint_activations offload_activations
-        min_params_to_wrap export no_decoder_final_norm attention_key_dim attention_value_dim autocast
-        relative_positions relative_distance relative_tables absolute_positions
-        branched_attention branch_residual branches branch_ffn branch_weights branch_weights_init""".split()
-    )
-    belongs_to_refused = {
-        "quant_noise_pq_block_size", "adaptive_softmax_dropout", "adaptive_softmax_factor", "base_sublayers", "base_shuffle",
-    }  # fmt: skip
-    assert offered == carried | set(UNSUPPORTED) | belongs_to_refused
-
-
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("family", ["relative_transformer", "weighted_relative_transformer"])
-def test_relative_positions_are_the_papers(family, size):
-    """Shaw et al. 2018, section 4.1; every default can be changed on the command line."""
-    args = parse("--arch", f"{family}_{size}")
+def test_relative_positions_are_the_papers(size):
+    """Shaw et al. 2018, section 4.1."""
+    args = parse("--arch", f"relative_transformer_{size}")
     expected = (8, "shared") if "big" in size else (16, "per_head")
     assert (args.relative_distance, args.relative_tables) == expected
     assert (args.relative_positions, args.absolute_positions) == ("keys_and_values", "omit")
-    words = "--relative-distance 5 --relative-tables shared --relative-positions values --absolute-positions add".split()
-    args = parse("--arch", f"{family}_{size}", *words)
-    assert (args.relative_distance, args.relative_tables, args.relative_positions, args.absolute_positions) == (5, "shared", "values", "add")
+
+
+def test_branches_are_the_papers():
+    """Ahmed et al. 2017, section 3."""
+    assert parse("--arch", "weighted_transformer_base").branched_attention == "encoder_decoder"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_combination_is_both(size):
+    relative, weighted = (family_options(f"{name}_transformer", size) for name in ("relative", "weighted"))
+    args = vars(parse("--arch", f"weighted_relative_transformer_{size}"))
+    assert {**relative, **weighted}.items() <= args.items()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_branches_are_the_papers(family):
-    """Ahmed et al. 2017, section 3."""
-    args = vars(parse("--arch", f"{family}_base"))
-    assert args.get("branched_attention", "none") == ("encoder_decoder" if "weighted" in family else "none")
+def test_a_family_differs_in_its_own_options_alone(family):
+    plain, other = (vars(parse("--arch", f"{name}_base")) for name in ("vaswani_transformer", family))
+    assert other == {**plain, **family_options(family, "base"), "arch": f"{family}_base"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("family", families_with("relative_positions"))
+def test_defaults_of_a_family_can_be_changed_on_the_command_line(family, size):
+    changed = {"relative_distance": 5, "relative_tables": "shared"}
+    changed |= {"relative_positions": "values", "absolute_positions": "add"}
+    words = [word for name, value in changed.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert changed.items() <= vars(parse("--arch", f"{family}_{size}", *words)).items()

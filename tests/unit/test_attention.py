@@ -31,13 +31,22 @@ def test_values_and_gradients_equal_the_equation(kind, key_dim, value_dim):
     expected = module.out_proj(heads.flatten(2))
     expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
     for need_weights in (False, True):
-        output, weights = module(
-            query, key, key, key_padding_mask=padding, attn_mask=mask, need_weights=need_weights, need_head_weights=need_weights
-        )
+        needed = {"need_weights": need_weights, "need_head_weights": need_weights}
+        output, weights = module(query, key, key, key_padding_mask=padding, attn_mask=mask, **needed)
         gradients = torch.autograd.grad((output * direction).sum(), inputs)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(gradients, expected_gradients)
     torch.testing.assert_close(weights.transpose(0, 1), expected_weights)
+
+
+@pytest.mark.parametrize("key_dim, value_dim", [(16, 64), (32, 64), (64, 32)])
+def test_head_sizes_change_only_the_projections(build, key_dim, value_dim):
+    """Vaswani et al. 2017, Table 3, rows B: d_k by itself; h = 4 here."""
+    model = build("vaswani_transformer_base", attention_key_dim=key_dim, attention_value_dim=value_dim)
+    shapes = {name: tuple(p.shape) for name, p in model.encoder.layers[0].self_attn.named_parameters()}
+    assert shapes["q_proj.weight"] == shapes["k_proj.weight"] == (4 * key_dim, 16)
+    assert shapes["v_proj.weight"] == (4 * value_dim, 16)
+    assert shapes["out_proj.weight"] == (16, 4 * value_dim)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -85,7 +94,8 @@ def test_cached_self_attention_equals_full(steps):
     torch.manual_seed(1)
     module = MultiheadAttention(MODEL, HEADS, self_attention=True).double()
     x = torch.randn(6, 3, MODEL, dtype=torch.double)
-    full, _ = module(x, x, x, attn_mask=torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1), need_weights=False)
+    mask = torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1)
+    full, _ = module(x, x, x, attn_mask=mask, need_weights=False)
     state, outputs = {}, []
     for part in x.split(steps):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
@@ -114,7 +124,7 @@ def test_beams_of_a_sentence_share_keys_only_where_they_are_the_same(tied):
     assert len(module._get_input_buffer(state)["prev_key"]) == (2 if tied else 6)
 
 
-REPEATED = [torch.tensor(order) for order in (
+ORDERS = [
     [5, 3, 3],  # a sentence has ended, its beams with it; the other's have changed places
     [2, 0, 0, 4, 5, 3],
     [3, 4, 5, 5, 5, 3, 0, 1, 2],
@@ -122,10 +132,10 @@ REPEATED = [torch.tensor(order) for order in (
     [0, 2, 3, 4, 5],
     [1, 4],
     [4],
-)]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("order", REPEATED, ids=lambda order: str(order.tolist()))
+@pytest.mark.parametrize("order", map(torch.tensor, ORDERS), ids=map(str, ORDERS))
 def test_rows_that_share_keys_may_go_one_by_one(order):
     """Six sentences without beams may be two repeated three times, which end when they will."""
     torch.manual_seed(1)

@@ -28,7 +28,8 @@ def test_position_encodings(build):
 def test_length_penalty_and_longest_hypothesis(build, batch, dictionary):
     model = build("vaswani_transformer_base")
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-    for hypotheses in SequenceGenerator([model], dictionary, beam_size=4, max_len_b=6, len_penalty=0.6).generate([model], sample):
+    generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=6, len_penalty=0.6)
+    for hypotheses in generator.generate([model], sample):
         for h in hypotheses:
             torch.testing.assert_close(h["score"], h["positional_scores"].sum() / len(h["tokens"]) ** 0.6)
     assert (GenerationConfig.max_len_a, GenerationConfig.max_len_b) == (0, 200)
@@ -37,8 +38,8 @@ def test_length_penalty_and_longest_hypothesis(build, batch, dictionary):
 def test_biases_and_initialisation(build):
     model = build("vaswani_transformer_base", **SIZE)
     layer = model.encoder.layers[0]
-    for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj, layer.self_attn.out_proj):
-        assert projection.bias is not None
+    for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        assert getattr(layer.self_attn, projection).bias is not None
 
     def assert_uniform(weight, bound):
         assert bound * 0.98 < weight.abs().max() <= bound
@@ -54,8 +55,8 @@ def test_biases_and_initialisation(build):
 def test_embeddings_are_shared_when_asked(build):
     for shared in (False, True):
         model = build("vaswani_transformer_base", **({"share_all_embeddings": True} if shared else {}))
-        matrices = {id(m.weight) for m in (model.encoder.embed_tokens, model.decoder.embed_tokens, model.decoder.output_projection)}
-        assert len(matrices) == (1 if shared else 3)
+        modules = (model.encoder.embed_tokens, model.decoder.embed_tokens, model.decoder.output_projection)
+        assert len({id(module.weight) for module in modules}) == (1 if shared else 3)
 
 
 def test_label_smoothing():
@@ -89,7 +90,8 @@ def test_relative_positions(build):
 def test_branches(build):
     model = build("weighted_transformer_base", encoder_layers=3)
     assert model.branch_training.lr_scale == pytest.approx((16 / 3) ** -0.5)
-    assert {name.split(".", 3)[0] + "." + name.split(".")[3] for name in branched_blocks(model)} == {"encoder.self_attn", "decoder.encoder_attn"}
+    places = {(name.split(".")[0], name.split(".")[3]) for name in branched_blocks(model)}
+    assert places == {("encoder", "self_attn"), ("decoder", "encoder_attn")}
     for block in branched_blocks(model).values():
         for weights in block.kappa_alpha():
             assert weights.tolist() == [0.25] * 4

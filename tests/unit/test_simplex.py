@@ -1,4 +1,4 @@
-"""The projection onto the simplex against the best of all candidate points, one for each set of positive coordinates."""
+"""The projection onto the simplex against the best of all points that could be it, found by brute force."""
 
 import pytest
 import torch
@@ -11,7 +11,8 @@ from equations import nearest_on_simplex
 def points(size, dtype=torch.double):
     """Far outside, near and inside; ties; negative; corners: [57, size]."""
     generator = torch.Generator().manual_seed(1)
-    random = torch.randn(50, size, generator=generator, dtype=torch.double) * torch.logspace(-2, 2, 50, dtype=torch.double).unsqueeze(1)
+    scales = torch.logspace(-2, 2, 50, dtype=torch.double).unsqueeze(1)
+    random = torch.randn(50, size, generator=generator, dtype=torch.double) * scales
     inside = torch.rand(3, size, generator=generator, dtype=torch.double).softmax(-1)
     special = torch.stack([torch.full((size,), value, dtype=torch.double) for value in (0.0, -3.0, 7.0)])
     return torch.cat([random, inside, special, torch.eye(size, dtype=torch.double)[:1]]).to(dtype)

@@ -1,4 +1,4 @@
-"""vaswani_transformer computes what fairseq's own `transformer` computes, from the same weights and with the same names."""
+"""vaswani_transformer computes what fairseq's own `transformer` computes, from the same weights of the same names."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_logits_attention_and_gradients(pair, batch):
     (logits, extra), (our_logits, our_extra) = stock(**batch), ours(**batch)
     torch.testing.assert_close(our_logits[real], logits[real], atol=1e-5, rtol=0)
     torch.testing.assert_close(our_extra["attn"][0][real], extra["attn"][0][real], atol=1e-5, rtol=0)
-    for model, out in ((stock, logits), (ours, our_logits)):
+    for out in (logits, our_logits):
         out[real].logsumexp(-1).sum().backward()
     for (name, parameter), (_, ours_parameter) in zip(stock.named_parameters(), ours.named_parameters(), strict=True):
         torch.testing.assert_close(ours_parameter.grad, parameter.grad, atol=1e-4, rtol=1e-4, msg=name)
@@ -59,7 +59,7 @@ def test_weights_load_both_ways(build, batch):
 
 @pytest.mark.parametrize("beam, prefix", [(1, 0), (4, 0), (4, 3)])
 def test_generation(pair, batch, dictionary, beam, prefix):
-    """Beam search: cached decoding, reordering, sentences that finish early, forced prefixes. Beam 1 comes after beam 4."""
+    """Cached decoding, reordering, sentences that finish early, forced prefixes. Beam 1 comes after beam 4."""
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
     tokens = batch["prev_output_tokens"][:, 1 : 1 + prefix] if prefix else None
     results = []

@@ -2,17 +2,18 @@
 
 import pytest
 import torch
-from fairseq.logging import metrics
 
 from user_dir.architectures import FAMILIES
-from user_dir.branch_log import branched_blocks
-from user_dir.branch_training import BranchTrainingError
 from user_dir.config import UnsupportedOption
 
 from support import EOS, PAD, PRE_NORM
 
-ARCHITECTURES = [(f"{family}_base", norm) for family in FAMILIES for norm in ({}, PRE_NORM)]
-every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES, ids=lambda x: x if isinstance(x, str) else ("pre" if x else "post"))
+ARCHITECTURES = [
+    pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
+    for family in FAMILIES
+    for norm in ({}, PRE_NORM)
+]
+every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES)
 
 
 @every_architecture
@@ -82,9 +83,8 @@ def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, auto
     batch["src_tokens"] = batch["src_tokens"].repeat(1, 4)  # from 16 keys on torch's kernels differ
     results = []
     for checkpointing in (False, True):
-        model = build(
-            arch, **norm, dropout=0.3, attention_dropout=attention_dropout, checkpoint_activations=checkpointing, autocast=autocast
-        )
+        options = {"dropout": 0.3, "attention_dropout": attention_dropout, "autocast": autocast}
+        model = build(arch, **norm, **options, checkpoint_activations=checkpointing)
         torch.manual_seed(5)
         logits, _ = model.train()(**batch)
         logits.square().sum().backward()
@@ -123,7 +123,8 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 
     def step_by_step(model):
         encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
-        return model.decoder(batch["prev_output_tokens"][:, :1], encoder_out=encoder_out, incremental_state={})[1]["attn"][0]
+        first = batch["prev_output_tokens"][:, :1]
+        return model.decoder(first, encoder_out=encoder_out, incremental_state={})[1]["attn"][0]
 
     assert step_by_step(model.eval()) is not None
     model.make_generation_fast_(need_attn=False)
@@ -137,55 +138,3 @@ def test_torchscript_is_refused_by_name(build, arch):
         build(arch, export=True)
     with pytest.raises(UnsupportedOption, match="TorchScript; fairseq's own --arch transformer can"):
         torch.jit.script(build(arch))
-
-
-@pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
-@pytest.mark.parametrize("options, words", [
-    ({"optimizer": "adam"}, "train with --optimizer fused_adam"),
-    ({"optimizer": "fused_adam", "fp16": True, "fp16_no_flatten_grads": False, "memory_efficient_fp16": False}, "with --fp16 also --fp16-no-flatten-grads"),
-    ({"optimizer": "fused_adam", "ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded .*κ and α.* train with --ddp-backend pytorch_ddp"),
-])  # fmt: skip
-def test_unsuitable_trainings_of_branch_weights_are_refused_when_the_model_is_built(build, family, options, words):
-    """fairseq-train gives a model all options of the command line."""
-    with pytest.raises(BranchTrainingError, match=words):
-        build(f"{family}_tiny", **options)
-    build("vaswani_transformer_tiny", **options)
-
-
-@pytest.mark.parametrize("options", [
-    {"optimizer": "fused_adam", "ddp_backend": "legacy_ddp", "fp16": False},
-    {"optimizer": "fused_adam", "fp16": True, "fp16_no_flatten_grads": True},
-    {"optimizer": "fused_adam", "fp16": True, "memory_efficient_fp16": True},
-])  # fmt: skip
-def test_suitable_trainings_of_branch_weights_are_not(build, options):
-    build("weighted_transformer_tiny", **options)
-
-
-@pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
-def test_branch_weights_are_looked_at_only_when_a_line_is_written(build, batch, family, monkeypatch):
-    """fairseq-train writes one after some updates: then it has the weights as the last update left them."""
-    model = build(f"{family}_base").train()
-    model.branch_training.adopted = True
-    names = [f"{weights}_{block}{layer}" for block in ("enc", "encdec") for layer in (1, 2) for weights in ("kappa", "alpha")]
-    fetched = []
-    tensors = torch.Tensor.tolist
-    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: fetched.append(tensor.shape) or tensors(tensor))
-    with metrics.aggregate() as log:
-        for update in range(3):
-            for micro_batch in range(2):
-                model.set_num_updates(update)
-            weights = torch.tensor([0.1 * update, 0.4 - 0.1 * update, 0.25, 0.35])
-            for block in branched_blocks(model).values():
-                block.kappa.data, block.alpha.data = weights, weights.flip(0)
-            if update == 1:
-                continue
-            assert not fetched
-            values = log.get_smoothed_values()
-            assert len(fetched) == 1  # all at once
-            fetched.clear()
-            assert list(values) == [name + ending for name in names for ending in ("", "_entropy")]
-            text = "/".join(f"{weight:.4f}" for weight in weights)
-            assert {values[name] for name in names} == {text, "/".join(reversed(text.split("/")))}
-            for name in names:  # numbers, which TensorBoard draws
-                assert values[f"{name}_entropy"] == pytest.approx(-(weights * weights.clamp(min=1e-9).log()).sum().item(), abs=1e-3)
-            assert all(len(name) < 26 for name in values)

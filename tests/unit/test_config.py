@@ -1,0 +1,35 @@
+"""Options of fairseq's Transformer: each is carried, or refused by name."""
+
+import argparse
+from dataclasses import fields
+
+import pytest
+from fairseq import models
+from fairseq.models.transformer import TransformerConfig
+
+from user_dir.config import UNSUPPORTED, UnsupportedOption, VariantConfig
+
+
+@pytest.mark.parametrize("option", UNSUPPORTED)
+def test_options_that_are_not_carried_are_refused_by_name(build, option):
+    value = {"quant_noise_pq": 0.1, "quant_noise_scalar": 0.1, "base_layers": 1}.get(option, "1")
+    with pytest.raises(UnsupportedOption, match=f"--{option.replace('_', '-')} .*not supported"):
+        build("vaswani_transformer_base", **{option: value})
+
+
+def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
+    """A new option of fairseq must be looked at: nothing is silently ignored."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    models.ARCH_MODEL_REGISTRY["vaswani_transformer_base"].add_args(parser)
+    offered = {action.dest for action in parser._actions} - {"help"}
+    ours = {field.name for field in fields(VariantConfig)} - {field.name for field in fields(TransformerConfig)}
+    sides = "embed_path embed_dim ffn_embed_dim layers attention_heads normalize_before learned_pos layerdrop"
+    carried = {f"{side}_{option}" for side in ("encoder", "decoder") for option in sides.split()} | set(
+        """activation_fn dropout attention_dropout activation_dropout relu_dropout max_source_positions
+        max_target_positions decoder_output_dim share_decoder_input_output_embed share_all_embeddings
+        no_token_positional_embeddings layernorm_embedding no_scale_embedding checkpoint_activations offload_activations
+        min_params_to_wrap export no_decoder_final_norm""".split()
+    )
+    belong_to_refused = """quant_noise_pq_block_size adaptive_softmax_dropout adaptive_softmax_factor
+        base_sublayers base_shuffle"""
+    assert offered == ours | carried | set(UNSUPPORTED) | set(belong_to_refused.split())
