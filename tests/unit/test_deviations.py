@@ -53,8 +53,8 @@ def test_biases_and_initialisation(build):
 def test_embeddings_are_shared_when_asked(build):
     for shared in (False, True):
         model = build("vaswani_transformer_base", **({"share_all_embeddings": True} if shared else {}))
-        words = (model.encoder.embed_tokens, model.decoder.embed_tokens, model.decoder.output_projection)
-        assert len({id(matrix.weight) for matrix in words}) == (1 if shared else 3)
+        modules = (model.encoder.embed_tokens, model.decoder.embed_tokens, model.decoder.output_projection)
+        assert len({id(module.weight) for module in modules}) == (1 if shared else 3)
 
 
 def test_label_smoothing():
