@@ -1,9 +1,9 @@
 """Corpora of a registry: columns of a table, several texts."""
 
-
 import pytest
 from preparation import corpora
 from preparation.cleaning import Cleaner
+from preparation.errors import PreparationError
 from preparation.extracting import extract
 from unit.data_prep.support import TABLE, packed, registry, sentences, write
 
@@ -18,6 +18,30 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
     for part in ("train", "valid", "test"):
         columns = [(tmp_path / f"raw/{part}.{name}").read_text().splitlines() for name in ("en", "fr", "attribution")]
         assert columns[0] and all(by_line[by] == (first, second) for first, second, by in zip(*columns))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('licence = "CC0"', "", "licence is missing"),
+        ('package = "thing"', "", "thing-1.tar.gz has to have a url or package"),
+        ('package = "thing"', 'package = "thing"\nsize = 1', "and nothing else"),
+        ('"en", "fr", "attribution"', '"en", "de"', "the columns of en-fr are not its languages"),
+        ("table = [", 'table = ["else", ', "else of en-fr is not among the files"),
+        ("table = [", "texts.train.en = [", "train of en-fr has to be .* a text of each language"),
+        ("table = [", "tables = [", "not of the form of a corpus"),
+        ("table = [", "texts.test.en = [", "en-fr has no train"),
+        ("table = [", "texts = {train = {en = [[]], fr = [[]]}}\ntable = [", "not of the form of a corpus"),
+    ],
+)
+def test_a_wrong_registry_is_one_line(tmp_path, old, new, message):
+    registry(tmp_path, packed(TABLE.encode()))
+    file = tmp_path / "registry.toml"
+    assert list(corpora.read_registry(file)) == ["thing"]
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(PreparationError, match=f"^{file}, thing: .*{message}") as refused:
+        corpora.read_registry(file)
+    assert "\n" not in str(refused.value)
 
 
 def test_texts_of_several_files_follow_each_other(tmp_path):

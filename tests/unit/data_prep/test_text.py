@@ -1,6 +1,5 @@
 """Lines and spaces of text."""
 
-
 from preparation.text import read_lines, tidy
 
 

@@ -4,8 +4,20 @@ import random
 
 import pytest
 from preparation.tokenising import _TO_NORMALISE, tokeniser
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from unit.data_prep.support import TRICKY
+
+
+def test_languages_without_spaces_between_words():
+    """As README.md says: spaces between Chinese and Japanese words come and go, some other scripts are cut apart."""
+
+    def undone(language, text):
+        return MosesDetokenizer(lang=language).detokenize(tokeniser(language)(text).split(" "))
+
+    for text in ("我 喜欢 吃 苹果 。", "私 は リンゴ を 食べる の が 好き です 。"):
+        assert tokeniser("ja")(text) == text and undone("ja", text) == text.replace(" ", "")
+    for word in ("แอปเปิ้ล", "ខ្ញុំ", "ຂ້ອຍ", "ပန်းသီး", "ཀུ་ཤུ་"):  # Thai, Khmer, Lao, Burmese, Tibetan
+        assert " " in undone("th", word)  # which has no rules of its own, as the others
 
 
 @pytest.mark.parametrize("language", ["en", "fr", "de", "it", "cs"])
