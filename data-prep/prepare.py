@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-import corpora
-from errors import PreparationError
-from pipeline import Preparation
+from preparation import corpora
+from preparation.errors import PreparationError
+from preparation.pipeline import Preparation
 
 MAX_LENGTH = 175  # words or tokens a sentence, unless the registry knows better
 MAX_RATIO = 3.0  # how many times longer one side of a pair may be, likewise

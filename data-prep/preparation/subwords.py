@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import subword_nmt.learn_bpe
-from errors import PreparationError
-from parallel import progress
 from subword_nmt.apply_bpe import BPE
-from text import read_lines
-from tokenising import CACHE
+
+from .errors import PreparationError
+from .parallel import progress
+from .text import read_lines
+from .tokenising import CACHE
 
 
 def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:

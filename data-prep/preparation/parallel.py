@@ -10,8 +10,9 @@ from concurrent.futures import Executor
 from itertools import islice
 from pathlib import Path
 
-from text import read_lines, write_lines
 from tqdm import tqdm
+
+from .text import read_lines, write_lines
 
 CHUNK = 2000  # lines a task: large enough that handing them over costs little, small enough to keep all cores busy
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import requests
-from errors import PreparationError
-from locking import locked
-from text import sha256
 from tqdm import tqdm
+
+from .errors import PreparationError
+from .locking import locked
+from .text import sha256
 
 MENDING = "use --mirror FOLDER with a copy of it"
 
@@ -36,8 +37,8 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     if mirror is not None:
         file = mirror / remote.name
         if not file.is_file():
-            origin = remote.url or f"package {remote.package}"
-            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({origin}), or leave --mirror away")
+            wanted = f"{remote.name}; put it there ({remote.url or f'package {remote.package}'})"
+            raise PreparationError(f"{mirror}: has no file {wanted}, or leave --mirror away")
         verify(file, remote)
         return file
     file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
@@ -103,9 +104,15 @@ def download(url: str, partial: Path, remote: Remote, session: requests.Session)
             have = 0
         total = remote.bytes or have + int(response.headers.get("Content-Length", 0))
         progress = tqdm(
-            desc=f"fetching {remote.name}", total=total, initial=have,
-            unit="B", unit_scale=True, delay=2, disable=None, leave=False,
-        )  # fmt: skip
+            desc=f"fetching {remote.name}",
+            total=total,
+            initial=have,
+            unit="B",
+            unit_scale=True,
+            delay=2,
+            disable=None,
+            leave=False,
+        )
         with open(partial, "ab" if have else "wb") as stream, progress:
             for chunk in response.iter_content(1 << 14):  # as much as this is lost when the connection breaks
                 stream.write(chunk)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import subwords
-from binarising import import_fairseq, make_data_bin
-from cleaning import Cleaner, without_repeats
-from corpora import PARTS, Corpus, OwnFiles
-from errors import PreparationError
-from extracting import extract, extract_as_published
-from locking import locked
-from parallel import map_file, progress, start_worker
-from stages import Stages
-from text import read_lines, write_columns, write_lines
-from tokenising import tokenise_lines, tokeniser
+from . import subwords
+from .binarising import import_fairseq, make_data_bin
+from .cleaning import Cleaner, without_repeats
+from .corpora import PARTS, Corpus, OwnFiles
+from .errors import PreparationError
+from .extracting import extract, extract_as_published
+from .locking import locked
+from .parallel import map_file, progress, start_worker
+from .stages import Stages
+from .text import read_lines, write_columns, write_lines
+from .tokenising import tokenise_lines, tokeniser
 
 DISK_FACTOR = 8  # bytes written for each byte of text, all stages together; 7 were measured on Tatoeba
 
@@ -102,7 +102,10 @@ class Preparation:
         cleaner = Cleaner(self.max_length, self.max_ratio)
         if self.as_published:
             tokenisers = [tokeniser(language, normalise=False) for language in self.source.languages]
-            tokenise = lambda pair: tuple(tokenise(text) for tokenise, text in zip(tokenisers, pair))
+
+            def tokenise(pair: tuple[str, ...]) -> tuple[str, ...]:
+                return tuple(tokenise(text) for tokenise, text in zip(tokenisers, pair))
+
             return extract_as_published(self.source, folder, cleaner, tokenise, self.max_pairs)
         return extract(self.source, folder, cleaner, self.held_out, self.max_pairs)
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from errors import PreparationError
+from .errors import PreparationError
 
 
 def tidy(sentence: str) -> str:
@@ -44,7 +44,8 @@ def write_columns(paths: list[Path], rows: Iterable[tuple[str, ...]]) -> int:
     count = 0
     with contextlib.ExitStack() as opened:
         streams = [opened.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths]
-        for count, row in enumerate(rows, 1):
+        for row in rows:
+            count += 1
             for stream, cell in zip(streams, row, strict=True):
                 stream.write(cell + "\n")
     return count

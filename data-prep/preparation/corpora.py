@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from archives import lines_within
-from errors import PreparationError
-from fetching import Remote, fetch
-from text import check_parallel, read_lines, sha256
+from .archives import lines_within
+from .errors import PreparationError
+from .fetching import Remote, fetch
+from .text import check_parallel, read_lines, sha256
 
 PARTS = ("train", "valid", "test")
+ABOUT = ("title", "licence", "attribution", "homepage")  # what the registry says of a corpus, to be shown
 
 
 @dataclass
@@ -118,11 +119,53 @@ def _several(paths: list) -> list[list[str]]:
     return paths if isinstance(paths[0], list) else [paths]
 
 
+def _paths(entry: dict) -> list[list[str]]:
+    """Paths of all texts of a pair of languages."""
+    texts = [text for part in entry.get("texts", {}).values() for text in part.values()] or [entry["table"]]
+    return [path for text in texts for path in _several(text)]
+
+
 def read_registry(registry: Path) -> dict:
+    """The corpora by name.
+
+    Raises:
+        PreparationError: if it is no TOML, or a corpus lacks something
+    """
     try:
-        return tomllib.loads(registry.read_text(encoding="utf-8"))
+        known = tomllib.loads(registry.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PreparationError(f"{registry}: not readable as a registry of corpora: {error}") from None
+    for name, record in known.items():
+        try:
+            fault = _fault(record)
+        except (AttributeError, KeyError, TypeError, IndexError):
+            fault = "not of the form of a corpus"
+        if fault:
+            raise PreparationError(f"{registry}, {name}: {fault}; the first lines of corpora.toml explain the form")
+    return known
+
+
+def _fault(record: dict) -> str | None:
+    """What is wrong with a corpus of the registry, if anything is."""
+    for key in (*ABOUT, "files", "pairs"):
+        if key not in record:
+            return f"{key} is missing"
+    for file, source in record["files"].items():
+        if not source.keys() & {"url", "package"} or source.keys() - {"url", "package", "bytes", "sha256"}:
+            return f"{file} has to have a url or package, perhaps bytes and sha256, and nothing else"
+    for pair, entry in record["pairs"].items():
+        languages = set(pair.split("-"))
+        if "table" in entry and not languages <= set(entry["columns"]):
+            return f"the columns of {pair} are not its languages"
+        if "train" not in entry.get("texts", ["train"]):
+            return f"{pair} has no train"
+        for part, texts in entry.get("texts", {}).items():
+            if set(texts) != languages or part not in PARTS:
+                return f"{part} of {pair} has to be one of {', '.join(PARTS)}, with a text of each language"
+        for path in _paths(entry):
+            if path[0] not in record["files"]:
+                return f"{path[0]} of {pair} is not among the files"
+    return None
 
 
 def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
@@ -133,11 +176,10 @@ def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
     record = known[name]
     for pair, entry in record["pairs"].items():
         if set(pair.split("-")) == set(languages):
-            texts = [text for part in entry.get("texts", {}).values() for text in part.values()] or [entry["table"]]
-            needed = {path[0] for text in texts for path in _several(text)}
+            needed = {path[0] for path in _paths(entry)}
             sources = {file: source for file, source in record["files"].items() if file in needed}
             remotes = {file: Remote(name=file, **source) for file, source in sources.items()}
-            about = {key: record[key] for key in ("title", "licence", "attribution", "homepage")}
+            about = {key: record[key] for key in ABOUT}
             first, second = pair.split("-")
             settings = {key: record.get(key.replace("_", "-")) for key in ("max_length", "max_ratio", "valid_every")}
             return Corpus(**about, languages=(first, second), remotes=remotes, entry=entry, **settings)

@@ -1,0 +1,59 @@
+"""examples/own-data.md: its commands one after the other, on made-up sentences and with few updates."""
+
+import itertools
+import re
+import shlex
+
+import pytest
+
+from support import PROJECT, run
+
+# What is typed otherwise here than on the page: less of everything, and the command's name where it is not installed.
+SMALLER = {
+    "--bpe-operations 4000": "--bpe-operations 60",
+    "--branch-frozen-updates 400": "--branch-frozen-updates 0",
+    "--warmup-updates 250": "--warmup-updates 2",
+    "2400": "16",
+    "--max-tokens 1000": "--max-tokens 100",  # several batches an epoch: at its end fairseq saves none of its updates
+    "--save-interval-updates 25": "--save-interval-updates 2",
+    "nmt-translate": "python -m user_dir.tools.translate",
+}
+
+
+@pytest.fixture(scope="module")
+def blocks() -> list[str]:
+    """The commands of the page, block by block."""
+    page = (PROJECT / "examples/own-data.md").read_text(encoding="utf-8")
+    return re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def test_from_text_to_a_translated_sentence(blocks, tmp_path):
+    script = "".join(blocks[:4])
+    for typed, here in SMALLER.items():
+        assert typed in script
+        script = script.replace(typed, here)
+    assert "text=data/tatoeba.fr-en/raw\n" in script
+    words = (["le chat", "ma sœur", "Marie"], ["voit", "aime", "connaît"], ["la mer", "Paris", "ce jardin"])
+    lines = [" ".join(chosen) + end for chosen in itertools.product(*words) for end in (".", " !")]
+    (tmp_path / "data/tatoeba.fr-en/raw").mkdir(parents=True)
+    for part, some in (("train", lines[10:]), ("valid", lines[:5]), ("test", lines[5:10])):
+        for language, text in (("fr", some), ("en", [line[::-1] for line in some])):
+            (tmp_path / f"data/tatoeba.fr-en/raw/{part}.{language}").write_text("".join(f"{line}\n" for line in text))
+    for name in ("user_dir", "data-prep"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    printed = run("bash", "-euc", script, cwd=tmp_path).stdout
+    assert "| runs/mine/test.en | " in printed
+    assert (tmp_path / "runs/mine/test.en").read_text(encoding="utf-8").count("\n") == 5
+    assert len(re.findall(r"^D-\d", (tmp_path / "runs/mine/generate.log").read_text(), re.MULTILINE)) == 5
+
+
+def test_the_longer_training_has_options_that_there_are(blocks):
+    from fairseq import options
+
+    import user_dir  # noqa: F401
+
+    (command,) = [block for block in blocks if "vaswani_transformer_base" in block]
+    command = command.partition("\npython")[0].replace("--user-dir user_dir ", "").replace("\\\n", "")
+    words = shlex.split(command)
+    args = options.parse_args_and_arch(options.get_training_parser(), words[1:])
+    assert args.encoder_ffn_embed_dim == 2048 and args.lr == [7e-4] and args.update_freq == [6]

@@ -1,0 +1,39 @@
+"""Which pairs are dropped, and why."""
+
+import random
+
+import pytest
+from preparation import cleaning
+from preparation.cleaning import Cleaner
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (("a b", ""), "empty"),
+        (("", "a b"), "empty"),
+        (("a b c d e", "a b c d e f"), "too long"),
+        (("a b c d", "a"), "length ratio"),
+        (("a", "a b c d"), "length ratio"),
+        (("a b c", "a"), None),
+        (("a b c d e", "a b"), None),
+        (("y", "x"), None),
+    ],
+)
+def test_cleaning(pair, reason):
+    cleaner = Cleaner(max_length=5, max_ratio=3)
+    kept = list(cleaner.clean([("x", "y"), pair]))
+    assert kept == [("x", "y")] + ([] if reason else [pair])
+    assert cleaner.dropped == ({reason: 1} if reason else {})
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 3000])
+def test_duplicates_are_dropped_piece_by_piece(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(cleaning, "AT_A_TIME", 100)
+    generator = random.Random(1)
+    pairs = [(str(generator.randrange(900)), "b", f"by {number}") for number in range(size)]
+    first = {pair[:2]: pair for pair in reversed(pairs)}
+    dropped = cleaning.Counter()
+    kept = list(cleaning.without_repeats(lambda: iter(pairs), tmp_path, dropped))
+    assert kept == sorted(first.values(), key=pairs.index)
+    assert dropped["duplicate"] == size - len(first) and not list(tmp_path.iterdir())

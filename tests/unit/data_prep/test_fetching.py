@@ -1,0 +1,156 @@
+"""Downloads from a server of the test's own: resumed, verified, once, and what is said when they fail."""
+
+import contextlib
+import hashlib
+import http.server
+import random
+import shutil
+import threading
+import time
+
+import pytest
+from preparation import fetching
+from preparation.errors import PreparationError
+from unit.data_prep.support import (
+    WAITING,
+    start,
+)
+
+CONTENT = random.Random(4).randbytes(300_000)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves CONTENT at /file, and an index page at /simple/thing/.
+
+    `cut` ends an answer after so many bytes, `answers` may hold it back.
+    """
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.cut, self.ranges, self.requested, self.answers = None, True, [], threading.Event()
+        self.answers.set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requested.append((self.path, self.headers.get("Range")))
+        if self.path == "/simple/thing/":
+            links = b'<a href="../../other">thing-1.zip</a> <a href="../../file">thing-1.tar.gz</a>'
+            return self.answer(200, links, "text/html")
+        if self.path != "/file":
+            return self.send_error(404)
+        asked = self.headers.get("Range") if self.server.ranges else None
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        self.answer(206 if asked else 200, CONTENT[start:], "application/octet-stream")
+
+    def answer(self, status, body, kind):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.server.answers.wait()
+        self.wfile.write(body[: self.server.cut])
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with contextlib.closing(Server()) as running:
+        running.close = running.server_close
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+def remote(url="", package="", content=CONTENT):
+    return fetching.Remote("thing-1.tar.gz", hashlib.sha256(content).hexdigest(), len(content), url, package)
+
+
+def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path):
+    server.cut = 100_000
+    with pytest.raises(PreparationError, match="run the command again to go on"):
+        fetching.fetch(remote(server.url + "/file"), tmp_path, None)
+    (have,) = [path.stat().st_size for path in tmp_path.rglob("*.partial")]
+    assert 80_000 < have <= 100_000
+    assert not list(tmp_path.rglob("*.gz"))
+    server.cut = None
+    assert fetching.fetch(remote(server.url + "/file"), tmp_path, None).read_bytes() == CONTENT
+    assert server.requested == [("/file", None), ("/file", f"bytes={have}-")]
+    fetching.fetch(remote(server.url + "/file"), tmp_path, None)
+    assert len(server.requested) == 2  # from the cache
+
+
+def test_a_server_without_ranges_sends_all_of_it_again(server, tmp_path):
+    server.cut, server.ranges = 100_000, False
+    with pytest.raises(PreparationError):
+        fetching.fetch(remote(server.url + "/file"), tmp_path, None)
+    server.cut = None
+    assert fetching.fetch(remote(server.url + "/file"), tmp_path, None).read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_is_refused_and_not_kept(server, tmp_path):
+    other = remote(server.url + "/file", content=CONTENT[::-1])
+    with pytest.raises(PreparationError, match="wrong checksum, sha256 .* instead of"):
+        fetching.fetch(other, tmp_path, None)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
+    assert fetching.fetch(remote(package="thing"), tmp_path, None).read_bytes() == CONTENT
+    assert server.requested == [("/simple/thing/", None), ("/file", None)]
+    with pytest.raises(PreparationError, match="package index could not be asked.*--mirror"):
+        fetching.fetch(remote(package="unknown", content=b"other"), tmp_path, None)
+
+
+# Fetches the file that its first argument is the repr of into the folder of the second.
+FETCH = """
+import pathlib, sys
+from preparation import fetching
+fetching.fetch(eval(sys.argv[1], vars(fetching)), pathlib.Path(sys.argv[2]), None)
+"""
+
+
+def test_two_downloads_of_a_file_at_a_time(server, tmp_path):
+    """The second waits for the first and takes what it has brought."""
+    server.answers.clear()
+    first = start(FETCH, remote(server.url + "/file"), tmp_path)
+    while not server.requested and first.poll() is None:
+        time.sleep(0.1)
+    second = start(FETCH, *first.args[3:])
+    assert second.stderr.readline().endswith(f"thing-1.tar.gz: {WAITING}")
+    server.answers.set()
+    assert [process.wait() for process in (first, second)] == [0, 0]
+    assert server.requested == [("/file", None)]
+    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [CONTENT]
+
+
+def test_errors_of_the_network_are_one_line(server, tmp_path):
+    with pytest.raises(PreparationError, match="404.*--mirror") as missing:
+        fetching.fetch(remote(server.url + "/elsewhere"), tmp_path, None)
+    with pytest.raises(PreparationError, match="Connection refused.*--mirror") as refused:
+        fetching.fetch(remote("http://127.0.0.1:1/file"), tmp_path, None)
+    assert "\n" not in f"{missing.value}{refused.value}"
+
+
+def test_a_full_disk_is_noticed_before_the_download(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
+    with pytest.raises(PreparationError, match="no disk space for its 300,000 bytes"):
+        fetching.fetch(remote(server.url + "/file"), tmp_path, None)
+    assert not server.requested
+
+
+def test_files_without_a_known_checksum(server, tmp_path, capsys):
+    """They are taken as they come, resumed all the same, and their checksum is shown."""
+    unknown = fetching.Remote("thing-1.tar.gz", url=server.url + "/file")
+    server.cut = 100_000
+    with pytest.raises(PreparationError, match="run the command again to go on"):
+        fetching.fetch(unknown, tmp_path, None)
+    server.cut = None
+    assert fetching.fetch(unknown, tmp_path, None).read_bytes() == CONTENT
+    assert server.requested[1][1].startswith("bytes=")
+    assert hashlib.sha256(CONTENT).hexdigest() in capsys.readouterr().out

@@ -1,0 +1,43 @@
+"""A lock is waited for, and does not survive its process."""
+
+import time
+from pathlib import Path
+
+from unit.data_prep.support import WAITING, start
+
+# Holds the lock, with a worker whose number it prints, until its input ends.
+HOLDER = """
+import os, pathlib, sys
+from concurrent.futures import ProcessPoolExecutor
+from preparation.locking import locked
+from preparation.parallel import start_worker
+with locked(pathlib.Path(sys.argv[1]), "out"), ProcessPoolExecutor(1, initializer=start_worker) as pool:
+    print(pool.submit(os.getpid).result(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
+    lock = tmp_path / "out" / ".lock"
+    first = start(HOLDER, lock)
+    assert first.stdout.readline()
+    others = [start(HOLDER, lock) for _ in range(3)]
+    assert [process.stderr.readline() for process in others] == [f"out: {WAITING}"] * 3
+    assert lock.exists()
+    for process in (first, *others):
+        process.stdin.close()
+    assert [process.wait() for process in (first, *others)] == [0] * 4
+    assert not lock.parent.exists()
+
+
+def test_a_lock_does_not_survive_its_process(tmp_path):
+    """Nor do the workers of one that is killed: they would write on, or wait for ever."""
+    killed = start(HOLDER, tmp_path / ".lock")
+    worker = Path("/proc", killed.stdout.readline().strip())
+    killed.kill()
+    killed.wait()
+    assert start(HOLDER, tmp_path / ".lock").communicate("")[1] == ""
+    since = time.monotonic()
+    while worker.exists():
+        assert time.monotonic() - since < 60
+        time.sleep(0.1)

@@ -1,0 +1,64 @@
+"""A corpus that is always prepared in one way comes out as its published script leaves it."""
+
+import io
+import random
+import tarfile
+
+import prepare
+from sacremoses import MosesTokenizer
+
+
+def segments(lines) -> str:
+    marked = "".join(f'<seg id="{number}"> {line} </seg>\n' for number, line in enumerate(lines))
+    return f'<?xml version="1.0"?>\n<doc>\n{marked}</doc>\n'
+
+
+def talk(lines) -> str:
+    """A talk of IWSLT's training text."""
+    head = ["<url>http://ted.com</url>", "<keywords>talks</keywords>", "<talkid>1</talkid>"]
+    head += [f"<title>{lines[0]}</title>", f"<description>{lines[1]}</description>"]
+    return "".join(f"{line}\n" for line in (*head, *lines[2:]))
+
+
+def test_the_standard_split_of_iwslt14(tmp_path):
+    """An archive of that form, against the steps of fairseq's prepare-iwslt14.sh written out."""
+    generator = random.Random(6)
+    words = "der die das Haus, sagte \"gut\" und l'Homme (Applaus) z.B. 5,5".split()
+    texts = {"de": [], "en": []}
+    for number in range(300):
+        least, most = (0, 12) if number % 9 else (100, 200)
+        for lines in texts.values():
+            lines.append(" ".join(generator.choices(words, k=generator.randrange(least, most))))
+    texts["de"][17] = texts["de"][16]
+    texts["en"][17] = texts["en"][16]  # a duplicate
+    sets = "TED.dev2010 TEDX.dev2012 TED.tst2010 TED.tst2011 TED.tst2012"
+    with tarfile.open(tmp_path / "de-en.tgz", "w:gz") as archive:
+        for language, lines in texts.items():
+            contents = {f"train.tags.de-en.{language}": talk(lines)}
+            for name in sets.split():
+                contents[f"IWSLT14.{name}.de-en.{language}.xml"] = segments([f"{name} it’s {language}"] * 3)
+            for name, text in contents.items():
+                entry = tarfile.TarInfo(f"de-en/{name}")
+                entry.size = len(text.encode())
+                archive.addfile(entry, io.BytesIO(text.encode()))
+    options = ["--source-lang", "de", "--target-lang", "en", "--lowercase", "--bpe-operations", "50", "--workers", "1"]
+    assert prepare.main(["iwslt14", *options, "--mirror", str(tmp_path), "--output", str(tmp_path / "out")]) == 0
+
+    tokenisers = {language: MosesTokenizer(lang=language) for language in texts}
+
+    def tokenised(language):
+        return [tokenisers[language].tokenize(line, return_str=True).lower() for line in texts[language]]
+
+    pairs = [list(pair) for pair in zip(*map(tokenised, texts))]
+    lengths = [sorted(len(side.split()) for side in pair) for pair in pairs]
+    kept = [pair for pair, (a, b) in zip(pairs, lengths) if 1 <= a and b <= 175 and b <= 1.5 * a]
+    assert 60 < len(kept) < 280
+    expected = {
+        "train": [pair for number, pair in enumerate(kept, 1) if number % 23],
+        "valid": [pair for number, pair in enumerate(kept, 1) if number % 23 == 0],
+        "test": [[f"{name} it &apos; s de", f"{name} it &apos;s en"] for name in sets.lower().split() for _ in "123"],
+    }
+    for part, pairs in expected.items():
+        folder = tmp_path / "out" / ("clean" if part == "train" else "tok")
+        found = [(folder / f"{part}.{language}").read_text(encoding="utf-8").splitlines() for language in texts]
+        assert [list(pair) for pair in zip(*found)] == pairs

@@ -1,0 +1,119 @@
+"""The command: its list of corpora, and one line for bad files, options, archives, mirrors and full disks."""
+
+import errno
+import itertools
+import shutil
+
+import prepare
+import pytest
+from preparation import pipeline
+from unit.data_prep.support import TABLE, packed, registry, write
+
+
+def run(capsys, tmp_path, *arguments, langs=("fr", "en")) -> tuple[int, str]:
+    options = [*arguments, "--output", tmp_path / "out", "--cache", tmp_path / "cache"]
+    for option, code in zip(("--source-lang", "--target-lang"), langs):
+        options += [option, code] if code else []
+    status = prepare.main([str(option) for option in options])
+    return status, capsys.readouterr().err
+
+
+def assert_refused(outcome, tmp_path, *parts):
+    status, message = outcome
+    assert status == 1
+    assert message.startswith("prepare.py: ") and message.count("\n") == 1
+    for part in parts:
+        assert part in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "parts"),
+    [
+        (b"un\ndeux\n", b"one\n", ["a.fr has 2 lines", "b.en has 1", "align"]),
+        (b"un\nd\xe9ux\n", b"one\ntwo\n", ["a.fr, line 2", "not valid UTF-8 at byte 2", "iconv"]),
+        ("un\n".encode("utf-16"), b"one\n", ["a.fr, line 1", "not valid UTF-8"]),
+        (b"", b"one\n", ["a.fr: the file is empty"]),
+        (b"un\n", b"", ["b.en: the file is empty"]),
+        (b"un\n", None, ["b.en: no such file"]),
+        (b"\n \n", b"one\ntwo\n", ["only 0 pairs are clean", "'empty': 2", "give more text"]),
+    ],
+)
+def test_bad_files(capsys, tmp_path, first, second, parts):
+    for name, content in (("a.fr", first), ("b.en", second)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+    assert_refused(run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en"), tmp_path, *parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "langs", "parts"),
+    [
+        (["nonsense"], ("fr", "en"), ["no corpus is called nonsense", "iwslt14, multi30k, tatoeba"]),
+        (["tatoeba"], ("de", "en"), ["tatoeba has no de-en", "en-fr, en-es"]),
+        (["tatoeba"], ("fr", None), ["--target-lang is missing"]),
+        (["tatoeba"], (None, "fr"), ["--source-lang is missing"]),
+        (["tatoeba"], ("fr", "fr"), ["both fr"]),
+        (["tatoeba"], ("../fr", "en"), ["no language code"]),
+        ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
+        (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
+        (["tatoeba", "--test", "a", "b"], ("fr", "en"), ["--valid and --test go with --train"]),
+        (["tatoeba", "--bpe-operations", "0"], ("fr", "en"), ["--bpe-operations", "at least 1", "--help"]),
+        (["tatoeba", "--mirror", "/nowhere"], ("fr", "en"), ["/nowhere: has no file nmt-0.0.6.tar.gz"]),
+        (["tatoeba", "--registry", "/nowhere"], ("fr", "en"), ["/nowhere: not readable as a registry"]),
+    ],
+)
+def test_bad_options(capsys, tmp_path, arguments, langs, parts):
+    assert_refused(run(capsys, tmp_path, *arguments, langs=langs), tmp_path, *parts)
+
+
+GOOD = packed(TABLE.encode())
+
+
+@pytest.mark.parametrize(
+    ("archive", "table", "parts"),
+    [
+        (GOOD[: len(GOOD) // 2], None, ["thing-1/inner.zip in", "truncated or damaged archive", "fetch it again"]),
+        (packed(b"one\tun\tby 1\ntwo\n"), None, ["table.txt, line 2: fewer columns"]),
+        (packed(b"one\tun\tby 1\n\xff\tdeux\tby 2\n"), None, ["table.txt in", "line 2: not valid UTF-8"]),
+        (GOOD, '["thing-1.tar.gz", "elsewhere"]', ["holds no file elsewhere"]),
+    ],
+)
+def test_bad_archives(capsys, tmp_path, archive, table, parts):
+    options = registry(tmp_path, archive, *([table] if table else []))
+    assert_refused(run(capsys, tmp_path, *options), tmp_path, *parts)
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (lambda content: content[:-100], ["truncated", "of", "bytes; delete it and fetch it again"]),
+        (lambda content: content[:-1] + b"?", ["wrong checksum"]),
+    ],
+)
+def test_a_mirror_with_another_file(capsys, tmp_path, change, parts):
+    options = registry(tmp_path, GOOD)
+    file = tmp_path / "mirror" / "thing-1.tar.gz"
+    file.write_bytes(change(file.read_bytes()))
+    assert_refused(run(capsys, tmp_path, *options), tmp_path, "thing-1.tar.gz", *parts)
+
+
+def test_no_disk_space(capsys, tmp_path, monkeypatch):
+    options = registry(tmp_path, GOOD)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
+        assert_refused(run(capsys, tmp_path, *options), tmp_path, "bytes of disk space, 9 are free")
+
+    def fill_up(source, folder, *rest):
+        write(folder / "train.en", itertools.repeat("half a file", 9))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pipeline, "extract", fill_up)
+    assert_refused(run(capsys, tmp_path, *options), tmp_path, "no disk space left")
+
+
+def test_list(capsys):
+    assert prepare.main(["--list"]) == 0
+    listing = capsys.readouterr().out
+    for expected in ("tatoeba:", "en-fr, en-es (either way)", "CC BY 2.0 FR", "tatoeba.org", "multi30k:", "de-en"):
+        assert expected in listing

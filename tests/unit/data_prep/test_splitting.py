@@ -1,0 +1,22 @@
+"""The choice of held-out sentences, against sorting all of them."""
+
+import hashlib
+
+from preparation import splitting
+
+
+def test_large_corpora_are_split_without_sorting_all_of_them():
+    pairs = [(f"sentence {number % 4000}", f"satz {number}") for number in range(12000)]  # three translations of each
+
+    def rank(text):
+        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+    chosen = {
+        first: min(pairs[int(first[9:]) :: 4000], key=lambda pair: rank("\n".join(pair)))
+        for first in {pair[0] for pair in pairs}
+    }
+    expected = [chosen[first] for first in sorted(chosen, key=rank)]
+    for count in (1, 80):
+        assert splitting._first_by_hash(iter(pairs), count) == expected[:count]
+    valid, test = splitting.held_out(pairs, 20)
+    assert test + valid == expected[:40]

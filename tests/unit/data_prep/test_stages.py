@@ -1,0 +1,67 @@
+"""Stages are done once, again when something before them changes, and leave nothing half-written."""
+
+import errno
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from preparation import stages
+from preparation.errors import PreparationError
+from unit.data_prep.support import write
+
+
+class Recorder:
+    """Runs three stages and notes which of them did anything."""
+    def __init__(self, output: Path):
+        self.output, self.done = output, []
+
+    def run(self, fail="", **options):
+        self.done.clear()
+        run = stages.Stages(self.output, {}, say=lambda line: None)
+        for name in ("raw", "tok", "bpe"):
+            run.run(name, {name: options.get(name)}, lambda folder, name=name: self.make(folder, name, fail, options))
+        return self.done
+
+    def make(self, folder, name, fail, options):
+        self.done.append(name)
+        (folder / "file").write_text(f"{name} {options}")
+        if name == fail:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return {}
+
+
+def test_stages_are_done_once_and_again_when_something_before_them_changes(tmp_path):
+    recorder = Recorder(tmp_path / "out")
+    assert recorder.run() == ["raw", "tok", "bpe"]
+    assert recorder.run() == []
+    assert recorder.run(tok=1) == ["tok", "bpe"]
+    assert recorder.run(tok=1) == []
+    assert recorder.run(tok=1, bpe=2) == ["bpe"]
+    (tmp_path / "out/tok/file").write_text("cut")
+    assert recorder.run(tok=1, bpe=2)[0] == "tok"
+    shutil.rmtree(tmp_path / "out/raw")
+    assert recorder.run(tok=1, bpe=2)[0] == "raw"
+    recorded = json.loads((tmp_path / "out/manifest.json").read_text())["stages"]["bpe"]
+    content = (tmp_path / "out/bpe/file").read_bytes()
+    assert recorded["options"]["bpe"] == 2
+    assert recorded["files"]["file"] == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path):
+    recorder = Recorder(tmp_path / "out")
+    recorder.run()
+    before = (tmp_path / "out/tok/file").read_text()
+    with pytest.raises(OSError):
+        recorder.run(fail="tok", tok=1)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bpe", "manifest.json", "raw", "tok"]
+    assert (tmp_path / "out/tok/file").read_text() == before
+    assert recorder.run(tok=1) == ["tok", "bpe"]
+
+
+def test_folders_of_others_are_not_replaced(tmp_path):
+    write(tmp_path / "raw" / "thesis.tex", ["precious"])
+    with pytest.raises(PreparationError, match="choose another --output"):
+        Recorder(tmp_path).run()
+    assert (tmp_path / "raw" / "thesis.tex").exists()

@@ -1,0 +1,34 @@
+"""Tokens of remembered words are those that sacremoses gives to whole sentences."""
+
+import random
+
+import pytest
+from preparation.tokenising import _TO_NORMALISE, tokeniser
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+from unit.data_prep.support import TRICKY
+
+
+def test_languages_without_spaces_between_words():
+    """As README.md says: spaces between Chinese and Japanese words come and go, some other scripts are cut apart."""
+
+    def undone(language, text):
+        return MosesDetokenizer(lang=language).detokenize(tokeniser(language)(text).split(" "))
+
+    for text in ("我 喜欢 吃 苹果 。", "私 は リンゴ を 食べる の が 好き です 。"):
+        assert tokeniser("ja")(text) == text and undone("ja", text) == text.replace(" ", "")
+    for word in ("แอปเปิ้ล", "ខ្ញុំ", "ຂ້ອຍ", "ပန်းသီး", "ཀུ་ཤུ་"):  # Thai, Khmer, Lao, Burmese, Tibetan
+        assert " " in undone("th", word)  # which has no rules of its own, as the others
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "de", "it", "cs"])
+def test_remembering_words_changes_nothing(language):
+    generator = random.Random(3)
+    alphabet = "abcé19_-.,?!' " * 4 + "\"`´’‘“”„«»–—…;:()%º。\u00ad\u00a0<>&|[]$€"
+    normalise, tokenise = MosesPunctNormalizer(lang=language).normalize, MosesTokenizer(lang=language).tokenize
+    texts = ["".join(generator.choices(alphabet, k=generator.randrange(16))) for _ in range(1500)]
+    texts += [" ".join(generator.choices(TRICKY.split(), k=generator.randrange(7))) for _ in range(1500)]
+    skipped = [text for text in texts if not _TO_NORMALISE.search(text)]
+    assert 300 < len(skipped) < 2700
+    for text in texts:
+        assert tokeniser(language)(text) == tokenise(normalise(text + "\n"), return_str=True)
+        assert tokeniser(language, normalise=False)(text) == tokenise(text, return_str=True)
