@@ -190,12 +190,14 @@ def test_two_runs_at_a_time(recipe, stand_in, tmp_path):
 def test_ctrl_c(checkout, tmp_path, stand_in):
     """It is for the training, whose last words are kept; the recipe itself says nothing."""
     last_words = "trap 'echo last words; trap - INT; kill -INT $$' INT"
-    stand_in("fairseq-train", f"{last_words}; touch {tmp_path}/begun; while true; do sleep 0.1; done")
+    stand_in("fairseq-train", f"{last_words}; touch {tmp_path}/begun; for i in {{1..600}}; do sleep 0.1; done")
     path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "SMOKE": "1", "GPUS": "0", "OUTPUT": tmp_path / "run", "STEPS": "train"}
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PATH": path, "GPUS": "0"}
+    env |= {"OUTPUT": str(tmp_path / "run"), "STEPS": "train"}
     command = ["bash", checkout / "examples/multi30k_published.sh", "--autocast", "off"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=checkout, env=env, start_new_session=True, **pipes) as started:
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (not so where pytest is in the background)
+    with subprocess.Popen(command, cwd=checkout, env=env, start_new_session=True, preexec_fn=heard, **pipes) as started:
         while not (tmp_path / "begun").exists():
             assert started.poll() is None
             time.sleep(0.1)
