@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains several families with several seeds on the quickstart's corpus and compares them: mean and deviation of the
-# scores, significance, scores by sentence length, a chart. What is done is not done again: the same command goes on
-# where it was interrupted, and with another family or seed adds that.
+# scores, significance, scores by sentence length, a chart. Finished steps are skipped: the same command goes on where
+# it was interrupted, and with another family or seed adds that.
 #
 #   examples/compare.sh [options of fairseq-train, e.g. --encoder-layers 4]
 #
@@ -14,11 +14,11 @@
 #   OUTPUT=runs/comparison.fr-en    a folder for each run, comparison.md and comparison.png
 set -euo pipefail
 extras=plot
-. "$(dirname "$0")/environment.sh"
+. "$(dirname "$0")/install/environment.sh"
 cd "$project"
 
 export SOURCE=${SOURCE:-fr} TARGET=${TARGET:-en} PAIRS=${PAIRS:-} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-6000}
-families=${FAMILIES:-$(python -c 'from user_dir.architectures import FAMILIES; print(*FAMILIES)')}
+families=${FAMILIES:-$(python user_dir/families.py)}
 output=${OUTPUT:-runs/comparison.$SOURCE-$TARGET}
 
 systems=()

@@ -8,11 +8,12 @@
 set -euo pipefail
 
 corpus=multi30k source=${SOURCE:-en} target=${TARGET:-de} size=tiny
-preparation="--lowercase --bpe-operations 10000"
-training="--share-all-embeddings --dropout 0.3 --patience 10"
+preparation=(--lowercase --bpe-operations 10000)
+training=(--share-all-embeddings --dropout 0.3 --patience 10)
 batch=8192 rate=5e-3 warmup=2000 updates=8000  # two GPUs of 4096 tokens
 checkpoints=epoch average=10
-generation="--beam 5"
+generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
-follow_plan "Wu et al. 2021, en-de, fairseq's transformer_tiny, their own preprocessing, test2016, BLEU of tokens: 41.02"
+follow_plan "Wu et al. 2021, en-de, fairseq's transformer_tiny, their own preprocessing, test2016, \
+BLEU of tokens: 41.02"

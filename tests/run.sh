@@ -2,7 +2,7 @@
 # Runs the tests, after installing what they need. Arguments go to pytest: tests/run.sh -k attention; tests/run.sh -m slow
 set -euo pipefail
 extras=dev
-. "$(dirname "$0")/../examples/environment.sh"
+. "$(dirname "$0")/../examples/install/environment.sh"
 cd "$project"
 # Two torch processes with two threads each slow each other tenfold on two cores: one thread for each process.
 export OMP_NUM_THREADS=1

@@ -4,8 +4,11 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
+import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,7 +23,7 @@ def checkout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(PROJECT / "examples", folder / "examples")
     # The tests' own environment is complete.
-    (folder / "examples/environment.sh").write_text('PATH="${STAND_INS:+$STAND_INS:}$PATH"\n')
+    (folder / "examples/install/environment.sh").write_text('PATH="${STAND_INS:+$STAND_INS:}$PATH"\n')
     for name in ("user_dir", "data-prep"):
         (folder / name).symlink_to(PROJECT / name)
     return folder
@@ -31,8 +34,9 @@ def mirror(tmp_path_factory):
     """A few sentences in subwords, of the form of multi30k_published.sh."""
     folder = tmp_path_factory.mktemp("mirror")
     letters = random.Random(1)
+    words = ["ein", "ma@@ nn", "hund", "."]
     for part, size in (("train", 400), ("valid", 10), ("test.2016", 11)):
-        lines = [" ".join(letters.choices(["ein", "ma@@ nn", "hund", "."], k=letters.randint(1, 6))) for _ in range(size)]
+        lines = [" ".join(letters.choices(words, k=letters.randint(1, 6))) for _ in range(size)]
         for language in ("en", "de"):
             (folder / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines))
     return folder
@@ -72,14 +76,17 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
 
     first = recipe(STEPS="prepare train")
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
-    assert "num_updates=30," in first.stdout and not (tmp_path / "run/average.pt").exists()
+    assert "\nupdate 30 of 30: loss " in first.stdout and not (tmp_path / "run/average.pt").exists()
 
     rest = recipe()
     assert rest.returncode == 0, rest.stdout[-3000:] + rest.stderr[-3000:]
-    assert "run/trained is there" in rest.stdout and "num_updates=30," not in rest.stdout
+    assert "run/trained is there" in rest.stdout and "update 30 of 30" not in rest.stdout
     assert len((tmp_path / "run/translations.de").read_text().splitlines()) == 11
     assert "BLEU of tokens" in (tmp_path / "run/score.txt").read_text()
     assert "Generate test with beam=1: BLEU4" in rest.stdout and rest.stdout.rstrip().endswith("prints it)")
+
+    again = recipe()
+    assert all(f"run/{file} is there" in again.stdout for file in ("trained", "average.pt", "translations.de"))
 
     other = recipe(SEED=2)
     assert other.returncode == 1
@@ -126,24 +133,24 @@ def test_a_process_that_dies_ends_the_others(recipe, stand_in, tmp_path):
 
 
 def test_a_run_keeps_its_precision(recipe, stand_in, tmp_path):
-    stand_in("fairseq-train", 'echo " | train_inner | $*"')
+    stand_in("fairseq-train", f'echo "$*" > {tmp_path}/options')
     chosen = tmp_path / "run/precision"
 
     def train(*options):
         (tmp_path / "run/trained").unlink(missing_ok=True)
         done = recipe(*options, STEPS="train")
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return (tmp_path / "options").read_text() + done.stdout
 
     said = train()
     began = chosen.read_text().strip()
-    assert began in ("bf16", "off") and f"--autocast {began} --log" in said and "has been trained" not in said
+    assert began in ("bf16", "off") and f"--autocast {began}\n" in said and "has been trained" not in said
     other = {"bf16": "off", "off": "bf16"}[began]
     chosen.write_text(f"{other}\n")  # as if it had begun on a machine of the other kind
     said = train()
-    assert f"--autocast {other} --log" in said and f"run has been trained with --autocast {other}\n" in said
+    assert f"--autocast {other}\n" in said and f"run has been trained with --autocast {other}\n" in said
     said = train("--autocast", began)
-    assert f"--autocast {began} --log" in said and f"with --autocast {other} so far, now with {began}\n" in said
+    assert f"--autocast {began}\n" in said and f"with --autocast {other} so far, now with {began}\n" in said
     assert chosen.read_text().strip() == began
 
 
@@ -168,12 +175,45 @@ def test_two_preparations_at_a_time(checkout, recipe, stand_in, tmp_path):
     assert (data / "data-bin/test.en-de.de.idx").exists() and not (data.parent / f"{data.name}.partial").exists()
 
 
+def test_two_runs_at_a_time(recipe, stand_in, tmp_path):
+    """The second waits for the first, says so in one line, and finds its work done."""
+    stand_in("fairseq-train", f"echo called >> {tmp_path}/calls; sleep 3")
+    with ThreadPoolExecutor() as pool:
+        both = list(pool.map(lambda _: recipe("--autocast", "off", STEPS="train"), range(2)))
+    assert [done.returncode for done in both] == [0, 0], both
+    first, second = sorted(both, key=lambda done: len(done.stderr))
+    assert first.stderr == "" and "run/trained is there" not in first.stdout
+    assert second.stderr == f"{tmp_path}/run: another process writes there; waiting until it has ended\n"
+    assert "run/trained is there" in second.stdout and (tmp_path / "calls").read_text() == "called\n"
+
+
+def test_ctrl_c(checkout, tmp_path, stand_in):
+    """It is for the training, whose last words are kept; the recipe itself says nothing."""
+    last_words = "trap 'echo last words; trap - INT; kill -INT $$' INT"
+    stand_in("fairseq-train", f"{last_words}; touch {tmp_path}/begun; for i in {{1..600}}; do sleep 0.1; done")
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PATH": path, "GPUS": "0"}
+    env |= {"OUTPUT": str(tmp_path / "run"), "STEPS": "train"}
+    command = ["bash", checkout / "examples/multi30k_published.sh", "--autocast", "off"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (not so where pytest is in the background)
+    with subprocess.Popen(command, cwd=checkout, env=env, start_new_session=True, preexec_fn=heard, **pipes) as started:
+        while not (tmp_path / "begun").exists():
+            assert started.poll() is None
+            time.sleep(0.1)
+        os.killpg(started.pid, signal.SIGINT)
+        _, said = started.communicate(timeout=300)
+    assert started.returncode in (130, -signal.SIGINT) and said == ""
+    assert (tmp_path / "run/train.log").read_text() == "last words\n" and not (tmp_path / "run/trained").exists()
+
+
 def test_missing_files_are_named(checkout, recipe, tmp_path):
     shutil.rmtree(checkout / "data", ignore_errors=True)
     missing = recipe(MIRROR=tmp_path)
     assert missing.returncode == 1
     assert f"{tmp_path}/train.en" in missing.stderr and "MIRROR=FOLDER" in missing.stderr
     assert not (tmp_path / "run").exists() and not [path for path in (checkout / "data").iterdir() if path.is_dir()]
-    multi30k = run("bash", checkout / "examples/multi30k.sh", cwd=checkout, env={"GPUS": "0", "MIRROR": str(tmp_path), "OUTPUT": str(tmp_path / "run")}, ok=False)
+    env = {"GPUS": "0", "MIRROR": str(tmp_path), "OUTPUT": str(tmp_path / "run")}
+    multi30k = run("bash", checkout / "examples/multi30k.sh", cwd=checkout, env=env, ok=False)
     assert multi30k.returncode == 1 and not (tmp_path / "run").exists()
     assert "has no file train.en.gz; put it there (https://raw.githubusercontent.com/multi30k/" in multi30k.stderr

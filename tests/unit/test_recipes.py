@@ -8,19 +8,36 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-FAMILIES = ("vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer")
+from user_dir.families import FAMILIES
+
+PROJECT = Path(__file__).resolve().parents[2]
+EXAMPLES = PROJECT / "examples"
 RECIPES = ("multi30k.sh", "multi30k_published.sh", "iwslt14.sh", "wmt14.sh")
 
 
+def bash(*words, env, cwd=None):
+    return subprocess.run(["bash", *words], env=env, cwd=cwd, capture_output=True, text=True)
+
+
 def plan(recipe, *arguments, ok=True, cwd=None, examples=EXAMPLES, **variables):
-    """What the recipe prints with --dry-run; a variable that is None is not set."""
+    """What the recipe prints with --dry-run, each command in one line; a variable that is None is not set."""
     variables = {"PATH": os.environ["PATH"], "GPUS": "1", **variables}
     env = {name: str(value) for name, value in variables.items() if value is not None}
-    command = ["bash", examples / recipe, "--dry-run", *arguments]
-    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True)
+    done = bash(examples / recipe, "--dry-run", *arguments, env=env, cwd=cwd)
     assert (done.returncode == 0) == ok, done.stderr
-    return done.stdout if ok else done.stderr
+    return done.stdout.replace(" \\\n   ", "") if ok else done.stderr
+
+
+def copied(folder):
+    """The examples and what they read, in a folder where nobody else writes data/ and runs/."""
+    (folder / "user_dir").mkdir()
+    shutil.copy(PROJECT / "user_dir/families.py", folder / "user_dir")
+    return shutil.copytree(EXAMPLES, folder / "examples")
+
+
+def executable(path, script):
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
 
 
 def steps_of(text):
@@ -57,7 +74,7 @@ def test_the_papers_settings(family, size, target):
     assert int(option(text, "--max-update")) == ((60_000, 250_000) if weighted else (100_000, 300_000))[big]
     last = 1 if weighted or relative and not big else (5, 20)[big]
     if last == 1:
-        assert "average_checkpoints $run/checkpoint_last.pt --output" in text
+        assert f"average_checkpoints {option(text, '--save-dir')}/checkpoint_last.pt --output" in text
     else:
         assert option(text, "--last") == option(text, "--keep-interval-updates") == str(last)
         assert int(option(text, "--max-update")) % int(option(text, "--save-interval-updates")) == 0
@@ -73,14 +90,15 @@ def test_the_papers_settings(family, size, target):
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
-    examples = shutil.copytree(EXAMPLES, tmp_path / "examples")  # beside which nobody else writes data/ and runs/
+    examples = copied(tmp_path)
     before = set(tmp_path.rglob("*"))
     for smoke in (0, 1):
         variables = {"FAMILY": family, "SMOKE": smoke, "MIRROR": tmp_path, "OUTPUT": "runs/elsewhere"}
         text = plan(recipe, "--clip-norm", "a b", examples=examples, **variables)
         steps = steps_of(text)
         assert steps == ["prepare", "train", "average", "translate", "score", "to compare with"]
-        assert f"MIRROR={tmp_path}" in text and "run=runs/elsewhere" in text and r"--clip-norm a\ b" in text
+        assert re.search(rf"(--mirror|en de) {tmp_path}\n", text)
+        assert "--save-dir runs/elsewhere " in text and r"--clip-norm a\ b" in text
         assert smoke or "--encoder-layers 1" not in text
         assert subprocess.run(["bash", "-n"], input=text.partition("# to compare with")[0], text=True).returncode == 0
     assert set(tmp_path.rglob("*")) == before
@@ -103,7 +121,8 @@ def test_stock_transformer_has_the_same_size():
     text = plan("multi30k_published.sh", FAMILY="transformer")
     for side in ("encoder", "decoder"):
         assert f"--{side}-layers 4 --{side}-embed-dim 128 --{side}-ffn-embed-dim 256 --{side}-attention-heads 4" in text
-    assert "--autocast" not in text
+    commands = text.partition("# prepare")[2]  # after the functions with which every plan begins
+    assert "--autocast" not in commands and "_precision" not in commands
 
 
 @pytest.mark.parametrize(
@@ -121,7 +140,7 @@ def test_stock_transformer_has_the_same_size():
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
-        ("multi30k.sh", {"OUTPUT": "a b"}, ["OUTPUT=a b", "without spaces"]),
+        ("quickstart.sh", {"MINUTES": "7,5"}, ["MINUTES is 7,5", "number, such as 7 or 0.5"]),
     ],
 )
 def test_bad_variables_are_one_line(recipe, variables, parts):
@@ -186,7 +205,62 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
 def test_runs_on_one_host_do_not_meet_at_one_port():
     ports = {option(plan("wmt14.sh", GPUS=2, SEED=seed), "--master-port") for seed in range(1, 6)}
     assert len(ports) == 5 and all(20000 <= int(port) < 32000 for port in ports)
-    assert option(plan("wmt14.sh", GPUS=2, NODES=2), "--master-port") == "29500"  # hosts may name one folder differently
+    assert option(plan("wmt14.sh", GPUS=2, NODES=2), "--master-port") == "29500"  # hosts may name folders differently
+
+
+def test_a_plan_is_readable_and_can_be_pasted(tmp_path):
+    """Every word arrives as it was given, and no line is longer than a hundred columns unless one word is."""
+    odd = ["--user-dir", "a 'b' \"c\" $d \\ *", "--empty", "", "--last"]
+    env = {"PATH": os.environ["PATH"], "GPUS": "2", "OUTPUT": f"{tmp_path}/a run", "STEPS": "train"}
+    functions, _, train = bash(EXAMPLES / "multi30k.sh", "--dry-run", *odd, env=env).stdout.partition("# train\n")
+    train = train.partition("\n# to compare with")[0]
+    assert all(len(line) <= 100 or line.count(" ") <= 7 for line in train.splitlines())
+    executable(tmp_path / "torchrun", "printf '%s\\n' \"$@\"")
+    python = 'python() { case "$2" in *precision) echo off ;; *) cat ;; esac; }'
+    env["PATH"] = f"{tmp_path}{os.pathsep}{env['PATH']}"
+    pasted = bash("-c", f"{python}\n{functions}\n{train}", env=env, cwd=tmp_path)
+    words = pasted.stdout.splitlines()
+    assert words[-7:] == [*odd, "--autocast", "off"] and words[words.index("--save-dir") + 1] == f"{tmp_path}/a run"
+    assert (tmp_path / "a run/train.log").read_text() == pasted.stdout
+
+
+def test_a_setting_that_is_missing_is_named(tmp_path):
+    examples = copied(tmp_path)
+    recipe = (examples / "multi30k.sh").read_text()
+    for name in ("corpus", "preparation", "training", "batch", "rate", "warmup", "checkpoints", "generation"):
+        without = re.sub(rf"\b{name}=(\([^)]*\)|\S+)", "", recipe)
+        assert without != recipe
+        (examples / "mine.sh").write_text(without)
+        message = plan("mine.sh", examples=examples, ok=False)
+        assert message == f"mine.sh: the recipe does not set {name}; see the list in examples/shared/steps.sh\n"
+
+
+def test_a_family_that_is_added_needs_no_shell(tmp_path):
+    examples = copied(tmp_path)
+    table = tmp_path / "user_dir/families.py"
+    row = 'FAMILIES["new_transformer"] = Family({}, big={}, updates=(12, 34), averaged=(5, 6))\n'
+    table.write_text(table.read_text().replace("def main", f"{row}def main"))
+    text = plan("wmt14.sh", FAMILY="new_transformer", SIZE="big", examples=examples)
+    assert option(text, "--max-update") == "34" and option(text, "--last") == "6"
+    message = plan("wmt14.sh", FAMILY="other", examples=examples, ok=False)
+    assert message == f"wmt14.sh: FAMILY=other is none of {', '.join(FAMILIES)}, new_transformer, transformer\n"
+    python = 'python() { [ "$1" = -m ] || command python "$@"; }\n'  # no comparison at the end
+    (examples / "install/environment.sh").write_text(f"project={tmp_path}\n{python}")
+    (examples / "quickstart.sh").write_text("#!/bin/sh\necho $ARCH\n")
+    done = bash(examples / "compare.sh", env={"PATH": os.environ["PATH"], "SEEDS": "1 2"})
+    trained = [line for line in done.stdout.splitlines() if not line.startswith("====")]
+    assert trained == [f"{family}_tiny" for family in (*FAMILIES, "new_transformer") for _ in range(2)]
+
+
+def test_the_quickstart_is_a_recipe(tmp_path):
+    examples = copied(tmp_path)
+    text = plan("quickstart.sh", "--seed", "7", examples=examples, MINUTES="0.6", UPDATES=30, FAMILY="x", STEPS="train")
+    assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score"]
+    assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
+    assert option(text, "--last") == "4" and "--seed 7\n" in text
+    text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples)
+    assert re.findall(r"--distributed-world-size (\d)", text) == ["1", "2"]  # the last word counts
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "data").exists()
 
 
 def test_what_follows_the_recipe_wins():
@@ -194,12 +268,12 @@ def test_what_follows_the_recipe_wins():
     train = text.partition("# train")[2].partition("# average")[0]
     assert train.rindex("--update-freq 1") > train.rindex("--max-tokens")
     assert train.rindex("--lr 1") > train.index("--lr 6.99e-4")
-    assert "--autocast off" in train and "echo off > $run/precision" in train and "tools.precision" not in train
+    assert "--autocast off" in train and "in_precision" not in train
+    assert re.search(r"^choose_precision runs/\S+/precision off$", train, re.MULTILINE)
 
 
 def test_a_mirror_may_be_given_from_where_one_stands(tmp_path):
-    (tmp_path / "files").mkdir()
-    assert f"MIRROR={tmp_path}/files\n" in plan("wmt14.sh", MIRROR="files", cwd=tmp_path)
+    assert f"--mirror {tmp_path}\n" in plan("wmt14.sh", MIRROR=".", cwd=tmp_path)
 
 
 def test_other_hosts_only_train():
@@ -210,21 +284,17 @@ def test_other_hosts_only_train():
 
 def test_slurm(tmp_path):
     """The sbatch file runs the recipe's steps, training once on each host."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "scontrol").write_text("#!/bin/sh\nprintf 'host7\\nhost8\\n'\n")
+    executable(tmp_path / "scontrol", "printf 'host7\\nhost8\\n'")
     each = 'for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done'
-    (tools / "srun").write_text(f'#!/bin/sh\necho "srun $1 $2"\nshift 2\n{each}\n')
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    slurm = {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NODELIST": "host[7-8]", "SLURM_JOB_ID": "5"}
-    slurm["SLURM_CPUS_PER_TASK"] = "12"
-    env = {**slurm, "PATH": f"{tools}:{os.environ['PATH']}", "FAMILY": "weighted_transformer"}
-    command = ["bash", EXAMPLES / "slurm.sbatch", EXAMPLES / "wmt14.sh", "--dry-run"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    executable(tmp_path / "srun", f'echo "srun $1 $2"\nshift 2\n{each}')
+    env = {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NODELIST": "host[7-8]"}
+    env |= {"SLURM_JOB_ID": "5", "SLURM_CPUS_PER_TASK": "12"}
+    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "FAMILY": "weighted_transformer"}
+    done = bash(EXAMPLES / "slurm.sbatch", EXAMPLES / "wmt14.sh", "--dry-run", env=env)
     assert done.returncode == 0, done.stderr
     steps = [step for step in steps_of(done.stdout) if step != "to compare with"]
     assert steps == ["prepare", "train", "train", "average", "translate", "score"]
     assert "\nsrun --kill-on-bad-exit=1 --cpus-per-task=12\n" in done.stdout
     assert re.findall(r"--node-rank (\d)", done.stdout) == ["0", "1"]
-    assert done.stdout.count("--master-addr host7 --master-port 20005") == 2 and "--max-tokens 3125" in done.stdout
+    assert done.stdout.count("--master-addr host7") == done.stdout.count("--master-port 20005") == 2
+    assert "--max-tokens 3125" in done.stdout

@@ -2,15 +2,17 @@
 # An active virtual or conda environment is completed and what it already has is kept; otherwise ./.venv is made.
 # What is installed is not installed again. PYTHON names another interpreter to make .venv with.
 
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 extras=${extras:-}
+tested=$project/examples/install/constraints.txt
 torch_version=2.13.0
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 require_python() {  # an interpreter
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    fail "Python 3.11 or newer is needed, and $1 is $("$1" --version 2>&1 || echo 'not there'). Name another one: PYTHON=/path/to/python3.11 $0"
+    fail "Python 3.11 or newer is needed, and $1 is $("$1" --version 2>&1 || echo 'not there')." \
+      "Name another one: PYTHON=/path/to/python3.11 $0"
 }
 
 install_torch() {
@@ -20,7 +22,8 @@ install_torch() {
   else  # Linux's default build brings gigabytes of CUDA libraries
     python -m pip install -q "torch==$torch_version+cpu" 2>/dev/null ||
       python -m pip install "torch==$torch_version" --index-url https://download.pytorch.org/whl/cpu ||
-      fail "no CPU build of torch $torch_version can be reached. Install some torch into an environment, activate it and try again."
+      fail "no CPU build of torch $torch_version can be reached." \
+        "Install some torch into an environment, activate it and try again."
   fi
 }
 
@@ -31,23 +34,25 @@ install_fairseq() {  # file with constraints
   # fairseq comes as source. Building all its extensions at a time, and those that translation never calls unoptimised,
   # takes 2 minutes on two cores instead of 4; a `ninja` that fails keeps torch from building them in one folder, where
   # they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models need none.
-  command -v c++ >/dev/null || fail "fairseq is compiled and there is no C++ compiler. Install one, e.g.: apt-get install g++"
+  command -v c++ >/dev/null ||
+    fail "fairseq is compiled and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   local build; build=$(mktemp -d)
   ln -s "$(command -v false)" "$build/ninja"
   printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
-    tee "$build/log" | sed -unE "s/^(Collecting [^ ]+).*|^ *(building '[^']+' extension)|^(Successfully installed .*)/\\1\\2\\3/p" ||
+    tee "$build/log" |
+    sed -unE "s/^(Collecting [^ ]+).*|^ *(building '[^']+' extension)|^(Successfully installed .*)/\\1\\2\\3/p" ||
     { tail -n 30 "$build/log" >&2; fail "fairseq could not be installed; above are the last lines of $build/log"; }
   rm -r "$build"
 }
 
 install_project() {
   local constraints; constraints=$(mktemp)
-  cp "$project/examples/constraints.txt" "$constraints"
+  cp "$tested" "$constraints"
   if [ -z "$own_environment" ]; then  # keep what somebody else's environment has
     python -m pip list --format=freeze | sed 's/==.*//; s/_/[-_]/g; s/$/==/; s/^/^/' > "$constraints.kept"
-    grep -vif "$constraints.kept" "$project/examples/constraints.txt" > "$constraints" || true
+    grep -vif "$constraints.kept" "$tested" > "$constraints" || true
     rm "$constraints.kept"
   fi
   echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
@@ -70,7 +75,7 @@ else
   PATH="$project/.venv/bin:$PATH"
 fi
 
-wanted="$(cksum < "$project/setup.py") $(cksum < "$project/examples/constraints.txt") $project"
+wanted="$(cksum < "$project/setup.py") $(cksum < "$tested") $project"
 note=$(python -c 'import sys; print(sys.prefix)')/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
 if [ "$(cat "$note.$extras.installed" 2>/dev/null)" != "$wanted" ]; then
   install_project

@@ -1,0 +1,225 @@
+# Sourced by the quickstart and, through recipe.sh, by the other recipes: the steps from a corpus to a score, as plain
+# commands made of a recipe's settings. A step is the function of its name; a recipe may define it anew.
+#
+# A step is skipped once the file is there that it ends with (see `ends_with`); training goes on from its last
+# checkpoint. --dry-run prints the commands instead of running them; other arguments go to fairseq-train.
+#
+# What a recipe sets before it sources this file:
+#   corpus source target    a corpus of data-prep/corpora.toml, and its two languages
+#   preparation=(...)       options of data-prep/prepare.py
+#   training=(...)          options of fairseq-train that say what is learned; a run goes on only with the same
+#   generation=(...)        options of fairseq-generate
+# and, where recipe.sh adds what the papers set and computes the batch:
+#   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
+#   batch rate warmup       source and target tokens an update sees; the highest learning rate, and updates until then
+#   checkpoints             what is averaged: those of each `epoch`, or those of every so many updates
+#   updates average         updates, and checkpoints to average, where they are not those of the family's paper
+#
+# What is set before the first step:
+#   data run log            the folders of the data and of the run, and the file in it that keeps fairseq-train's output
+#   updates                 how many there will be
+#   running=(...)           options of fairseq-train that do not say what is learned: devices, checkpoints, the clock
+#   averaged=(...)          what average_checkpoints averages
+#   reference=(...)         what user_dir.tools.score compares with
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+at_least() {  # number, names of variables that must hold whole numbers not below it
+  local least=$1 name; shift
+  for name in "$@"; do
+    [[ ${!name} =~ ^[0-9]{1,9}$ ]] && [ "$((10#${!name}))" -ge "$least" ] ||
+      fail "$name is ${!name}, and has to be a whole number of at least $least"
+  done
+}
+
+for name in corpus source target preparation training generation ${more_settings:-}; do
+  declare -p "$name" >/dev/null 2>&1 || fail "the recipe does not set $name; see the list in examples/shared/steps.sh"
+done
+
+# Before bash 4.4 an empty array counts as unset: hence ${further[@]+...} below.
+dry_run="" precision="" further=() before=""
+for argument in "$@"; do
+  case $before$argument in
+    --dry-run) dry_run=yes ;;
+    --autocast) before=--autocast= ; continue ;;
+    --autocast=*) precision=${argument#--autocast=} ;;
+    *) further+=("$argument") ;;
+  esac
+  before=""
+done
+case $before$precision in "" | off | bf16) ;; *) fail "--autocast takes bf16 or off, and not '$precision'" ;; esac
+
+# What a recipe may set otherwise.
+launch=(fairseq-train)   # what starts training
+host=0                   # which of the hosts this is; the first one does what is done once for all
+precisions=yes           # "": the model has no --autocast
+faster_translation=yes   # in the precision that is faster where that is done; "": in the one of the training
+silent=""                # yes: commands are not printed
+
+# glibc hands large blocks back to the system and gets them again page by page: 6 to 20% of a step on CPUs.
+malloc=(MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1)
+
+# ---- printing and running
+
+print_command() {  # command ...: as it can be typed, in lines of a hundred columns; an option stays with its value
+  local line="" next="" previous="" word
+  for word in "$@" --; do
+    printf -v word %q "$word"
+    if [[ $word == -* || $previous != -* ]]; then
+      if [ -z "$line" ]; then line=${next# }
+      elif [ $((${#line} + ${#next})) -le 98 ]; then line+=$next
+      else echo "$line \\"; line="   $next"; fi
+      next=""
+    fi
+    next+=" $word" previous=$word
+  done
+  echo "$line"
+}
+
+run() {  # command ...
+  [ -n "$silent" ] || print_command "$@"
+  [ -n "$dry_run" ] || "$@"
+}
+
+# Pipes and redirections. A plan begins with these functions, so that what follows can be pasted.
+helpers=(choose_precision await_precision in_precision in_faster_precision
+  log_and_show write_to write_translations show_and_keep)
+
+choose_precision() {  # file [precision]: the given one, or the one of the file, or the one that is faster here
+  if [ -n "${2:-}" ]; then echo "$2" > "$1"; elif [ ! -s "$1" ]; then python -m user_dir.tools.precision > "$1"; fi
+}
+
+await_precision() {  # file that the first host writes
+  until [ -s "$1" ]; do sleep 1; done
+}
+
+in_precision() {  # file, command ...
+  "${@:2}" --autocast "$(cat "$1")"
+}
+
+in_faster_precision() {  # command ...
+  local faster; faster=$(python -m user_dir.tools.precision)
+  "$@" --model-overrides "{'autocast': '$faster'}"
+}
+
+log_and_show() {  # log, updates, command ... (whose last words are logged, too, where Ctrl-C ends it)
+  "${@:3}" 2>&1 | (trap '' INT; tee -a "$1" | python -m user_dir.tools.show_progress --updates "$2")
+}
+
+write_to() {  # output, errors, command ...
+  "${@:3}" > "$1" 2> "$2"
+}
+
+write_translations() {  # fairseq-generate's output with its lines D-NUMBER <tab> score <tab> translation, file
+  grep '^D-' "$1" | sort -t- -k2n | cut -f3- > "$2.partial"
+  mv "$2.partial" "$2"
+}
+
+show_and_keep() {  # file, command ...
+  "${@:2}" | tee "$1"
+}
+
+lock() {  # what is written: holds the shell's file 9 until this shell and all that it starts have ended
+  python data-prep/locking.py 9 "$1"
+}
+
+# ---- steps
+
+prepare() {
+  run python data-prep/prepare.py "$corpus" --source-lang "$source" --target-lang "$target" --output "$data" \
+    "${preparation[@]}"
+}
+
+train() {
+  # fairseq makes batches once, from the seed and the epoch in which it was started; a run that goes on in a later epoch
+  # would meet others. --update-epoch-batch-itr makes them anew in each epoch, of its number.
+  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir "${running[@]}"
+    --update-epoch-batch-itr True --log-format simple "${training[@]}" ${further[@]+"${further[@]}"})
+  run mkdir -p "$run"
+  # The precision is chosen when a run begins, on the first of the machines that train, and kept where it goes on.
+  if [ -n "$precision" ]; then
+    run choose_precision "$run/precision" "$precision"
+    command+=(--autocast "$precision")
+  elif [ -n "$precisions" ]; then
+    if [ "$host" = 0 ]; then run choose_precision "$run/precision"
+    else run await_precision "$run/precision"; fi
+    command=(in_precision "$run/precision" "${command[@]}")
+  fi
+  run log_and_show "$run/$log" "$updates" "${command[@]}"
+  [ -n "$dry_run" ] || touch "$run/trained"
+}
+
+average() {
+  run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
+}
+
+translate() {
+  local command=(fairseq-generate)
+  [ -z "$precisions" ] || [ -z "$faster_translation" ] || command=(in_faster_precision fairseq-generate)
+  # Without --required-batch-size-multiple 1 fairseq leaves out the last sentences of a set of no multiple of 8.
+  run write_to "$run/generate.log" "$run/generate.err" "${command[@]}" "$data/data-bin" \
+    --source-lang "$source" --target-lang "$target" --user-dir user_dir --path "$run/average.pt" \
+    --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe "${generation[@]}"
+  run write_translations "$run/generate.log" "$run/translations.$target"
+}
+
+score() {
+  run show_and_keep "$run/score.txt" python -m user_dir.tools.score "$run/generate.log" "${reference[@]}"
+}
+
+ends_with() {  # step: the file that is there when it is done; others see for themselves what is left to do
+  case $1 in
+    train) echo "$run/trained" ;;
+    average) echo "$run/average.pt" ;;
+    translate) echo "$run/translations.$target" ;;
+  esac
+}
+
+done_before() {  # file
+  [ -z "$dry_run" ] && [ -n "$1" ] && [ -e "$1" ] && echo "$1 is there"
+}
+
+step() {  # name [what to do if it fails]
+  local status said=""
+  [ -n "$silent" ] || printf '\n# %s\n' "$1"
+  ! done_before "$(ends_with "$1")" || return 0
+  # `( ... ) || ...` would go on after a command that fails: the shell does not obey `set -e` within a condition.
+  set +e
+  (set -e; "$1")
+  status=$?
+  set -e
+  [ $status != 0 ] || return 0
+  [ $status != 130 ] || exit 130  # Ctrl-C
+  case $1 in train) said=$run/$log ;; translate) said=$run/generate.err ;; esac
+  if [ -e "$said" ]; then  # a process's own words, without torchrun's forty lines about the others
+    tail -n 100 "$said" | sed '/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d' | tail -n 20 >&2
+    echo "above: the end of $said" >&2
+  fi
+  fail "could not $1${2:-; fix what is said above, and the same command goes on from here}"
+}
+
+# ---- the folder of a run
+
+options() { printf '%q ' "$data" "${training[@]}" ${further[@]+"${further[@]}"}; }
+
+refuse_another_run() {
+  if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
+    fail "$run holds a run with other options (see $run/options); name another folder: OUTPUT=..."
+  fi
+}
+
+open_run() {  # before anything is written there
+  [ -z "$dry_run" ] || return 0
+  mkdir -p "$run"
+  if [ "$host" = 0 ]; then  # other hosts join the first one's training
+    exec 9> "$run/.lock"
+    lock "$run"
+  fi
+  refuse_another_run
+  if [ "$host" = 0 ]; then
+    options > "$run/options.partial"
+    mv "$run/options.partial" "$run/options"
+  fi
+}

@@ -1,0 +1,61 @@
+"""What show_progress makes of fairseq's lines; it shows them as they come, until nobody reads them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from user_dir.tools.show_progress import progress
+
+from support import PROJECT, run
+
+HEADER = "2026-11-21 07:22:59 | INFO | "
+TRAINING = (
+    "train_inner | epoch 001:     50 / 1042 loss=10.748, nll_loss=10.514, ppl=1461.8, wps=9745.7, ups=6, wpb=1630.9, "
+    "bsz=161.4, num_updates=50, lr=0.0005, gnorm=nan, clip=56, train_wall=18, wall=20"
+)
+VALIDATION = (
+    "valid | epoch 001 | valid on 'valid' subset | loss 7.613 | nll_loss 6.877 | ppl 117.52 "
+    "| wps 11740.7 | wpb 1412.1 | bsz 157.1 | num_updates 100"
+)
+COMMAND = [sys.executable, "-m", "user_dir.tools.show_progress", "--updates", "2400"]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (HEADER + TRAINING, "update 50 of 2400: loss 10.748, perplexity 1461.8, 9745.7 words/s, 20 s"),
+        (TRAINING.replace("wps=9745.7", "wps=0"), "update 50 of 2400: loss 10.748, perplexity 1461.8, 0 words/s, 20 s"),
+        (HEADER + VALIDATION, "update 100 of 2400: valid loss 7.613, perplexity 117.52"),
+        (
+            '{"epoch": 1, "update": 0.1, "loss": "8.5", "ppl": "30.25", "wps": "12", "num_updates": "99", "wall": "7"}',
+            "update 99 of 2400: loss 8.5, perplexity 30.25, 12 words/s, 7 s",
+        ),
+        (TRAINING.replace("ppl=1461.8, ", ""), "update 50 of 2400: loss 10.748, 9745.7 words/s, 20 s"),
+        (HEADER + "train | epoch 001 | loss 9.1 | ppl 200.1 | num_updates 1042 | wall 300", None),
+        (HEADER + "fairseq_cli.train | task: TranslationTask", None),
+        ('{"epoch": 1, "update": 0.1, "loss": "8.', None),
+    ],
+)
+def test_lines(line, shown):
+    assert progress(line, 2400) == shown
+
+
+def test_without_the_number_of_updates():
+    assert progress(HEADER + VALIDATION) == "update 100: valid loss 7.613, perplexity 117.52"
+
+
+def test_a_line_is_shown_as_it_comes():
+    with subprocess.Popen(COMMAND, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shower:
+        for update in (50, 100):
+            shower.stdin.write(b"\xff no UTF-8\n" + TRAINING.replace("=50,", f"={update},").encode() + b"\n")
+            shower.stdin.flush()
+            assert shower.stdout.readline().startswith(b"update %d of 2400: loss 10.748, " % update)  # before any more
+        rest, _ = shower.communicate((HEADER + VALIDATION).encode())
+    assert rest == b"update 100 of 2400: valid loss 7.613, perplexity 117.52\n" and shower.returncode == 0
+
+
+def test_who_reads_may_go_away():
+    command = f"set -o pipefail; echo '{TRAINING}' | {sys.executable} -m user_dir.tools.show_progress | true"
+    gone = run("bash", "-c", command, ok=False)
+    assert gone.stderr == "" and gone.returncode == 141

@@ -1,0 +1,45 @@
+"""Shows how a training goes: a line for each report in fairseq-train's output, as soon as it is there.
+
+    fairseq-train … --log-format simple 2>&1 | tee train.log | python -m user_dir.tools.show_progress --updates 2400
+
+prints lines such as "update 50 of 2400: loss 10.648, perplexity 1338.09, 9617 words/s, 5 s". Those of a validation
+begin "update 1000 of 2400: valid loss …" and have no speed. JSON (--log-format json) is read as well.
+"""
+
+import argparse
+import sys
+
+from .errors import exit_in_one_line
+from .training_log import read_line
+
+# value in fairseq's log: how it is shown
+VALIDATION = {"loss": "loss {:g}", "ppl": "perplexity {:g}"}
+TRAINING = {**VALIDATION, "wps": "{:g} words/s", "wall": "{:g} s"}
+
+
+def progress(line: str, updates: int | None = None) -> str | None:
+    """What `line` of fairseq's output reports, of `updates` in all; None if it reports nothing, or sums up an epoch."""
+    read = read_line(line)
+    if read is None or read[0] == "train":
+        return None
+    kind, values = read
+    about, forms = ("", TRAINING) if kind == "train_inner" else (f"{kind} ", VALIDATION)
+    update = f"update {values['num_updates']:.0f}{f' of {updates}' if updates else ''}"
+    return f"{update}: {about}{', '.join(form.format(values[name]) for name, form in forms.items() if name in values)}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="show_progress", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--updates", type=int, metavar="N", help="how many updates there will be in all")
+    args = parser.parse_args(arguments)
+    sys.stdin.reconfigure(errors="replace")
+    with exit_in_one_line("show_progress"):
+        for line in sys.stdin:
+            if shown := progress(line, args.updates):
+                print(shown, flush=True)
+
+
+if __name__ == "__main__":
+    main()
