@@ -17,7 +17,7 @@ setup(
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=["user_dir", "user_dir.tools"],
+    packages=["user_dir", "user_dir.tools", "user_dir.tools.comparison", "user_dir.tools.shared"],
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
     python_requires=">=3.11",  # fairseq-fixed is the fairseq that imports there
     install_requires=[
