@@ -1,8 +1,11 @@
 """python -m user_dir.tools.plot_branch_weights: what it reads and draws; bad input is one line."""
 
+import argparse
+
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from user_dir.architectures import FAMILIES
 from user_dir.branch_weights import BranchWeightsLog
@@ -11,7 +14,15 @@ pytest.importorskip("matplotlib")
 
 from user_dir.tools import plot_branch_weights as plot  # noqa: E402
 
-WEIGHTED = [family for family, options in FAMILIES.items() if "branched_attention" in options]
+
+def branched(family):
+    options = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[f"{family}_base"](options)
+    return hasattr(options, "branched_attention")
+
+
+WEIGHTED = [*filter(branched, FAMILIES)]
+assert WEIGHTED
 
 
 @pytest.mark.parametrize("family", WEIGHTED)
