@@ -1,4 +1,4 @@
-"""Installs user_dir as a package and what it needs; examples/environment.sh installs the versions that are tested."""
+"""Installs user_dir as a package and what it needs; examples/install/environment.sh installs the versions that are tested."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ from setuptools import setup
 
 # Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
 tools = ["translate", "average_checkpoints", "score", "compare", "precision", "ablate_branch_weights"]
-tools += ["plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
+tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
 
@@ -17,7 +17,7 @@ setup(
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=["user_dir", "user_dir.tools"],
+    packages=["user_dir", "user_dir.tools", "user_dir.tools.comparison", "user_dir.tools.shared"],
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
     python_requires=">=3.11",  # fairseq-fixed is the fairseq that imports there
     install_requires=[

@@ -1,4 +1,7 @@
-"""Text through Translator, fairseq's hub interface and fairseq-interactive: what data-prep wrote and fairseq-generate translated is the oracle."""
+"""Text through Translator, fairseq's hub interface and fairseq-interactive.
+
+The oracle is what data-prep wrote and fairseq-generate translated.
+"""
 
 import argparse
 import itertools
@@ -30,8 +33,12 @@ TARGET = (
     ["today!", "at A&B...", "[sic]?", "in 2,000 – no", "etc.", "at Mr. O'Neil's well-known place."],
 )
 FORMS = {
-    "joint": [], "lower-cased": ["--lowercase"], "separate": ["--separate-bpe", "--lowercase"], "as published": [], "lower-cased as published": ["--lowercase"],
-}  # fmt: skip
+    "joint": [],
+    "lower-cased": ["--lowercase"],
+    "separate": ["--separate-bpe", "--lowercase"],
+    "as published": [],
+    "lower-cased as published": ["--lowercase"],
+}
 REGISTRY = """
 [thing]
 title = "A thing"
@@ -67,7 +74,8 @@ def corpus(tmp_path_factory):
             made[form] = tmp_path_factory.mktemp("corpora") / form.replace(" ", "-")
             own = ["--train", texts / "train.fr", texts / "train.en", "--test", texts / "test.fr", texts / "test.en"]
             source = ["thing", "--registry", texts / "registry.toml", "--mirror", texts] if "published" in form else own
-            options = ["--source-lang", "fr", "--target-lang", "en", "--output", made[form], "--bpe-operations", "150", "--workers", "1"]
+            options = ["--source-lang", "fr", "--target-lang", "en", "--output", made[form]]
+            options += ["--bpe-operations", "150", "--workers", "1"]
             command = [sys.executable, PROJECT / "data-prep/prepare.py", *source, *options, *FORMS[form]]
             done = subprocess.run([*map(str, command)], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
@@ -86,7 +94,8 @@ def untrained(folder, languages, path):
     models.ARCH_CONFIG_REGISTRY[options.arch](options)
     source, target = (Dictionary.load(str(folder / f"data-bin/dict.{language}.txt")) for language in languages)
     task = types.SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    save_checkpoint(path, models.ARCH_MODEL_REGISTRY[options.arch].build_model(options, task), options, folder / "data-bin", languages)
+    model = models.ARCH_MODEL_REGISTRY[options.arch].build_model(options, task)
+    save_checkpoint(path, model, options, folder / "data-bin", languages)
     return path
 
 
@@ -103,8 +112,10 @@ def test_text_is_prepared_as_data_prep_prepared_it(corpus, tmp_path, form):
             detokenise = MosesDetokenizer(languages[1]).detokenize
             assert [*map(translator.decode, subwords)] == [detokenise(text.split()) for text in texts]
     tokens = " ".join(lines_of(folder / "tok/test.fr"))
-    assert re.search("chat-huant", tokens, re.IGNORECASE) and "@-@" not in tokens and "&apos;" in tokens and "&amp;" in tokens
-    assert ("“" in tokens) == ("published" in form) and ("Tom" in tokens) == ("lower" not in form and form != "separate")
+    assert re.search("chat-huant", tokens, re.IGNORECASE) and "@-@" not in tokens
+    assert "&apos;" in tokens and "&amp;" in tokens
+    assert ("“" in tokens) == ("published" in form)
+    assert ("Tom" in tokens) == ("lower" not in form and form != "separate")
 
 
 OPTIONS = "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --max-tokens 6000".split()
@@ -144,19 +155,28 @@ def normalised(path):
 def test_hub(trained):
     path, folder, expected = trained
     hub = TransformerModel.from_pretrained(
-        str(path.parent), path.name, str(folder / "data-bin"), source_lang="fr", target_lang="en",
-        tokenizer="moses", moses_no_dash_splits=True, bpe="subword_nmt", bpe_codes=str(folder / "bpe/codes"),
-    )  # fmt: skip
+        *(str(path.parent), path.name, str(folder / "data-bin")),
+        source_lang="fr",
+        target_lang="en",
+        tokenizer="moses",
+        moses_no_dash_splits=True,
+        bpe="subword_nmt",
+        bpe_codes=str(folder / "bpe/codes"),
+    )
     assert hub.translate(normalised(folder / "raw/test.fr"), beam=4, lenpen=0.6, max_len_a=1, max_len_b=50) == expected
 
 
-@pytest.mark.parametrize("trained", FAMILIES[:1] if isinstance(FAMILIES, list) else [next(iter(FAMILIES))], indirect=True)
+@pytest.mark.parametrize("trained", [next(iter(FAMILIES))], indirect=True)
 def test_commands(trained, command, tmp_path):
-    """tools.translate, and fairseq-interactive as the README has it: one family, since what they add to it is only text."""
+    """tools.translate, and fairseq-interactive as the README has it: one family, since what they add to it is text."""
     path, folder, expected = trained
-    command("python", "-m", "user_dir.tools.translate", path, "--input", folder / "raw/test.fr", "--output", tmp_path / "translations")
+    files = ["--input", folder / "raw/test.fr", "--output", tmp_path / "translations"]
+    command("python", "-m", "user_dir.tools.translate", path, *files)
     assert lines_of(tmp_path / "translations") == expected
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in normalised(folder / "raw/test.fr")))
-    options = ["-s", "fr", "-t", "en", "--user-dir", PROJECT / "user_dir", "--path", path, "--input", tmp_path / "text", "--buffer-size", "100"]
-    text = ["--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt", "--bpe-codes", folder / "bpe/codes"]
-    assert detokenised(command("fairseq-interactive", folder / "data-bin", *options, *OPTIONS, *text).stdout) == expected
+    options = ["-s", "fr", "-t", "en", "--user-dir", PROJECT / "user_dir", "--path", path]
+    options += ["--input", tmp_path / "text", "--buffer-size", "100"]
+    options += ["--tokenizer", "moses", "--moses-no-dash-splits"]
+    options += ["--bpe", "subword_nmt", "--bpe-codes", folder / "bpe/codes"]
+    done = command("fairseq-interactive", folder / "data-bin", *options, *OPTIONS)
+    assert detokenised(done.stdout) == expected

@@ -8,20 +8,32 @@ import setuptools
 
 from support import PROJECT
 
-TOOLS = sorted(path.stem for path in (PROJECT / "user_dir/tools").glob("*.py") if 'if __name__ == "__main__":' in path.read_text())
+TOOLS = sorted(path.stem for path in (PROJECT / "user_dir/tools").glob("[!_]*.py"))
 
 
 @pytest.fixture
-def scripts(monkeypatch):
-    """Command to "module:function"."""
+def given(monkeypatch):
+    """What setup.py gives setuptools."""
     given = {}
     monkeypatch.setattr(setuptools, "setup", lambda **options: given.update(options))
     runpy.run_path(str(PROJECT / "setup.py"))
+    return given
+
+
+@pytest.fixture
+def scripts(given):
+    """Command to "module:function"."""
     return dict(line.split(" = ") for line in given["entry_points"]["console_scripts"])
 
 
 def test_every_tool_has_one(scripts):
-    assert scripts == {f"nmt-{tool.replace('_', '-')}": f"user_dir.tools.{tool}:main" for tool in TOOLS} and len(TOOLS) >= 10
+    expected = {f"nmt-{tool.replace('_', '-')}": f"user_dir.tools.{tool}:main" for tool in TOOLS}
+    assert scripts == expected and len(TOOLS) >= 10
+
+
+def test_every_package_is_installed(given):
+    folders = {path.parent.relative_to(PROJECT) for path in (PROJECT / "user_dir").rglob("__init__.py")}
+    assert {*given["packages"]} == {".".join(folder.parts) for folder in folders}
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -1,4 +1,7 @@
-"""Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined; bad input is one line. (Its text: integration/test_translate.py)"""
+"""Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined; bad input is one line.
+
+What it makes of text is compared with what data-prep made of it in integration/test_translate.py.
+"""
 
 import argparse
 import json
@@ -29,7 +32,10 @@ def change(path, **values):
 
 @pytest.fixture
 def files(saved):
-    """files(arch, **preparation): checkpoint with random weights large enough that no two words are alike, data-bin, and what data-prep leaves."""
+    """files(arch, **preparation): checkpoint and data-bin, with what data-prep leaves beside it.
+
+    Weights are random, and large enough that no two words are alike.
+    """
 
     def files(arch="vaswani_transformer_base", name="checkpoint.pt", **preparation):
         model, path, data = saved(arch, name=name)
@@ -49,7 +55,8 @@ def test_lines_and_results_go_together(files):
     """Each text gives what it gives alone; a text without words gives nothing."""
     translator = Translator(files()[0])
     # fairseq allows translations to be as long as the longest source of the batch does: here it must not matter.
-    translator.generator = lambda: translator.task.build_generator(translator.models, GenerationConfig(beam=4, max_len_b=20))
+    search = GenerationConfig(beam=4, max_len_b=20)
+    translator.generator = lambda: translator.task.build_generator(translator.models, search)
     together = translator.translate(TEXTS, max_tokens=12)
     assert together == [translator.translate([text])[0] for text in TEXTS]
     assert together[1] == together[3] == "" and all(together[number] for number in (0, 2, 4, 5, 6))
@@ -91,7 +98,10 @@ def test_ensemble(files):
     source = alone.binarise(rows[0])
     target = mixed.beam_search([source])[0][0]["tokens"]
     with torch.no_grad():
-        p = [model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].softmax(-1) for model in mixed.models]
+        p = [
+            model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].softmax(-1)
+            for model in mixed.models
+        ]
     total = (sum(p) / 2).log().gather(1, target[:, None]).sum().item()
     assert mixed.search(rows)[0][0].score == pytest.approx(total / math.log(2) / len(target) ** 0.6, rel=1e-4)
     assert mixed.search(rows)[0][0].text != alone.search(rows)[0][0].text
@@ -133,11 +143,13 @@ def test_text_as_it_stands(files):
 
 def test_moved_data(files, tmp_path):
     path, data = files()
-    expected = Translator(path).translate(["w1 w2"])
+    texts = ["w1 w2"]
+    expected = Translator(path).translate(texts)
     change(path, task__data="somewhere/else")
     with pytest.raises(InputError, match=r"was trained on somewhere/else, which is not a folder here: .*\(--data\)"):
         Translator(path)
-    assert Translator(path, data=data).translate(["w1 w2"]) == Translator(str(path), data=str(data)).translate(["w1 w2"]) == expected
+    assert Translator(path, data=data).translate(texts) == expected
+    assert Translator(str(path), data=str(data)).translate(texts) == expected
     other, _ = files(name="other.pt")
     (tmp_path / "another").mkdir()
     change(path, task__data=str(tmp_path / "another"))
@@ -155,38 +167,63 @@ def test_precision(files):
     seen = []
     for autocast in (None, "off", "bf16"):
         translator = Translator(path, autocast=autocast)
-        translator.models[0].encoder.layers[0].fc1.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+        layer = translator.models[0].encoder.layers[0].fc1
+        layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
         translator.translate(["w1"])
     assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
 
 
-def manifest(data, **values):
-    path = data.parent / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+def written(name, text):
+    return lambda folder: (folder / name).write_bytes(text.encode("latin-1"))
 
 
-@pytest.mark.parametrize("spoil, words", [
-    (lambda path, data: path.write_text("hello"), "checkpoint.pt is not a fairseq checkpoint"),
-    (lambda path, data: (data.parent / "manifest.json").unlink(), r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--already-split\)"),
-    (lambda path, data: (data.parent / "manifest.json").write_text("{"), "manifest.json does not say how the text was prepared .*prepare.py again"),
-    (lambda path, data: (data.parent / "manifest.json").write_text("[" * 100_000), "manifest.json does not say how the text was prepared"),
-    (lambda path, data: manifest(data, stages={}), "manifest.json does not say .*'tok' is missing"),
-    (lambda path, data: manifest(data, **{"source language": "../../etc"}), "manifest.json does not say"),
-    (lambda path, data: write_preparation(data, lowercase="yes"), "manifest.json does not say .*no such value"),
-    (lambda path, data: write_preparation(data, languages=("fr", "en")), "translates src to tgt and .*data-bin has fr and en"),
-    (lambda path, data: (data.parent / "bpe/codes").unlink(), "there are no subword codes .*bpe/codes"),
-    (lambda path, data: write_preparation(data, codes=""), "bpe/codes does not hold subword-nmt's codes"),
-    (lambda path, data: write_preparation(data, codes="#version: 0.2\na b c\n"), "bpe/codes does not hold .*invalid line 2"),
-    (lambda path, data: write_preparation(data, codes="#version: 9\na b\n"), "bpe/codes does not hold .*version 9"),
-    (lambda path, data: (data.parent / "bpe/codes").write_bytes(b"#version: 0.2\n\xff \xfe\n"), "bpe/codes does not hold .*decode"),
-    (lambda path, data: (data / "dict.src.txt").write_text("nonsense\n"), "gives no model with the dictionaries of .*Incorrect dictionary format"),
-    (lambda path, data: (data / "dict.src.txt").write_text("a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
-    (lambda path, data: (data / "dict.src.txt").unlink(), "gives no model with the dictionaries of .*dict.src.txt"),
-    (lambda path, data: [file.unlink() for file in data.iterdir()], "holds no dictionaries"),
-])  # fmt: skip
+def removed(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def manifest(**values):
+    def change(folder):
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def prepared(**preparation):
+    return lambda folder: write_preparation(folder / "data-bin", **preparation)
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [
+        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a fairseq checkpoint"),
+        (
+            removed("manifest.json"),
+            r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--already-split\)",
+        ),
+        (written("manifest.json", "{"), "manifest.json does not say how the text was prepared .*prepare.py again"),
+        (written("manifest.json", "[" * 100_000), "manifest.json does not say how the text was prepared"),
+        (manifest(stages={}), "manifest.json does not say .*'tok' is missing"),
+        (manifest(**{"source language": "../../etc"}), "manifest.json does not say"),
+        (prepared(lowercase="yes"), "manifest.json does not say .*no such value"),
+        (prepared(languages=("fr", "en")), "translates src to tgt and .*data-bin has fr and en"),
+        (removed("bpe/codes"), "there are no subword codes .*bpe/codes"),
+        (prepared(codes=""), "bpe/codes does not hold subword-nmt's codes"),
+        (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes does not hold .*invalid line 2"),
+        (prepared(codes="#version: 9\na b\n"), "bpe/codes does not hold .*version 9"),
+        (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes does not hold .*decode"),
+        (
+            written("data-bin/dict.src.txt", "nonsense\n"),
+            "gives no model with the dictionaries of .*Incorrect dictionary format",
+        ),
+        (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
+        (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
+        (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "holds no dictionaries"),
+    ],
+)
 def test_bad_input_is_one_line(files, spoil, words, capsys):
-    path, data = files()
-    spoil(path, data)
+    path, _ = files()
+    spoil(path.parent)
     with pytest.raises(InputError, match=re.compile(words, re.DOTALL)):
         Translator(path)
     assert capsys.readouterr() == ("", "")

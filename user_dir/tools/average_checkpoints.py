@@ -13,8 +13,9 @@ import re
 import torch
 from fairseq.checkpoint_utils import torch_persistent_save
 
-from ..checkpoints import BadCheckpoints, load
-from .errors import exit_in_one_line
+from ..checkpoints import load
+from ..errors import InputError
+from .shared.command import exit_in_one_line, new_parser, positive
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
@@ -24,11 +25,11 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
     """The `count` checkpoints of `folder` with the highest epoch or update ("epoch", "update"), the newest last.
 
     Raises:
-        BadCheckpoints: if there are fewer
+        InputError: if there are fewer
     """
     numbered = {int(m[1]): path for path in folder.glob("*.pt") if (m := PATTERNS[by].fullmatch(path.name))}
     if len(numbered) < count:
-        raise BadCheckpoints(
+        raise InputError(
             f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged: "
             f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
         )
@@ -42,16 +43,16 @@ def average(paths: list[pathlib.Path]) -> dict:
     (a counter) is the last file's.
 
     Raises:
-        BadCheckpoints: if the parameters' names or shapes differ, or a parameter is not finite
+        InputError: if the parameters' names or shapes differ, or a parameter is not finite
     """
     sums: dict[str, torch.Tensor] = {}
     for path in paths:
         state = load(path)
         model = state["model"]
-        shapes = {name: tuple(value.shape) for name, value in model.items()}
-        if sums and shapes != (known := {name: tuple(value.shape) for name, value in sums.items()}):
-            name = sorted(set(shapes.items()) ^ set(known.items()))[0][0]
-            raise BadCheckpoints(
+        shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
+        if sums and shapes != known:
+            name = min(set(shapes.items()) ^ set(known.items()))[0]
+            raise InputError(
                 f"{path} is of another model than {paths[0]}: {name} is {shapes.get(name, 'missing')} "
                 f"in the one and {known.get(name, 'missing')} in the other"
             )
@@ -60,7 +61,7 @@ def average(paths: list[pathlib.Path]) -> dict:
                 sums[name] = value
                 continue
             if not torch.isfinite(value).all():
-                raise BadCheckpoints(f"{name} in {path} is not finite: the training diverged")
+                raise InputError(f"{name} in {path} is not finite: the training diverged")
             value = value.float()
             sums[name] = sums[name] + value if name in sums else value
     for name, value in model.items():
@@ -79,24 +80,24 @@ def without_training_state(state: dict) -> dict:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="average_checkpoints", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inputs", nargs="+", type=pathlib.Path, help="checkpoint files, or one folder of a run with --last")
-    parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
-    parser.add_argument("--by", choices=PATTERNS, default="epoch", help="what orders them: fairseq's checkpointE.pt or checkpoint_E_U.pt")
+    parser = new_parser("average_checkpoints", __doc__)
+    inputs = "checkpoint files, or one folder of a run with --last"
+    parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
+    parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
+    by = "what orders them: fairseq's checkpointE.pt or checkpoint_E_U.pt"
+    parser.add_argument("--by", choices=PATTERNS, default="epoch", help=by)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
-    if (args.last is not None) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
+    if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
-    if args.last is not None and args.last < 1:
-        parser.error(f"--last {args.last}: at least one checkpoint is needed")
     return args
 
 
+@exit_in_one_line("average_checkpoints")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    with exit_in_one_line("average_checkpoints"):
-        paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
-        torch_persistent_save(average(paths), str(args.output))  # under a temporary name, then renamed
+    paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
+    torch_persistent_save(average(paths), str(args.output))  # under a temporary name, then renamed
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")
 
 

@@ -2,29 +2,28 @@
 
     python -m user_dir.tools.plot_branch_weights RUN --output branch-weights.png
 
-A line is a branch, the same colour in every panel; the grey line is 1/M, equal weights. RUN is the folder of a training: its
-train.log has the weights at every --log-interval (--log-format simple or json); without one, or with one of before they were
-logged, there are those of the checkpoints in it (checkpoint*.pt). Or it is a log: fairseq-train's output, or its --log-file.
+A line is a branch, the same colour in every panel; the grey line is 1/M, equal weights. RUN is the folder of a
+training: its train.log has the weights at every --log-interval (--log-format simple or json); without one, or with one
+of before they were logged, there are those of the checkpoints in it (checkpoint*.pt). Or it is a log: fairseq-train's
+output, or its --log-file.
 """
 
-import argparse
 import pathlib
 import re
 
-from ..branch_log import log_name
-from ..checkpoints import BadCheckpoints, load
-from .checkpoints import model_options, number_of_updates
-from .errors import ToolError, exit_in_one_line
-from .pictures import line_style, new_figure, save
-from .training_log import read_log
+from ..branch_log import BLOCKS, log_name
+from ..checkpoints import load, options
+from ..errors import InputError
+from .shared.command import add_picture, exit_in_one_line, new_parser
+from .shared.pictures import line_style, new_figure, save
+from .shared.training_log import read_log
 
-PARAMETER = re.compile(r"(encoder|decoder)\.layers\.\d+\.\w+\.(kappa|alpha)")
-NAME = re.compile(r"(?P<weights>kappa|alpha)_(?P<block>enc|dec|encdec)(?P<layer>\d+)")  # branch_weights.log_name
 LETTERS = {"kappa": "κ", "alpha": "α"}
-BLOCKS = {"enc": "encoder self-attention", "dec": "decoder self-attention", "encdec": "encoder–decoder attention"}
+PARAMETER = re.compile(rf"(encoder|decoder)\.layers\.\d+\.\w+\.({'|'.join(LETTERS)})")
+NAME = re.compile(rf"(?P<weights>{'|'.join(LETTERS)})_(?P<block>{'|'.join(BLOCKS.values())})(?P<layer>\d+)")
 NO_WEIGHTS = "has no branch weights (kappa and alpha): name a training of a weighted_transformer"
 
-# (panel column, such as "encoder self-attention: κ", layer counted from 1): {number of updates: weights [M] that sum to 1}
+# (column, such as "encoder self-attention: κ", layer counted from 1): {number of updates: weights [M] that sum to 1}
 Curves = dict[tuple[str, int], dict[int, list[float]]]
 
 
@@ -32,18 +31,18 @@ def read_run(run: pathlib.Path) -> Curves:
     """The branch weights in a log, or in a folder's train.log or else its checkpoints.
 
     Raises:
-        ToolError: if there are none
+        InputError: if there are none
     """
     if not run.is_dir():
         found = curves(from_log(run))
     else:
         try:
             found = curves(from_log(run / "train.log"))
-        except (ToolError, FileNotFoundError):  # a folder of checkpoints alone, or a log in another format
+        except (InputError, FileNotFoundError):  # a folder of checkpoints alone, or a log in another format
             found = {}
         found = found or curves(from_checkpoints(run))
     if not found:
-        raise ToolError(f"{run} {NO_WEIGHTS}")
+        raise InputError(f"{run} {NO_WEIGHTS}")
     return found
 
 
@@ -57,26 +56,36 @@ def from_checkpoints(folder: pathlib.Path) -> dict[int, dict[str, list[float]]]:
     """As `from_log`, of all checkpoints."""
     paths = sorted(folder.glob("checkpoint*.pt"))
     if not paths:
-        raise BadCheckpoints(f"{folder} holds no checkpoint*.pt, and no train.log with branch weights: name the --save-dir of a training, or its log")
+        nothing = f"{folder} holds no checkpoint*.pt, and no train.log with branch weights"
+        raise InputError(f"{nothing}: name the --save-dir of a training, or its log")
     found = {}
     for path in paths:
         state = load(path, mmap=True)
-        softmax = model_options(state).get("branch_weights") == "softmax"
+        softmax = options(state, "model").get("branch_weights") == "softmax"
         weights = {log_name(name): w.float() for name, w in state["model"].items() if PARAMETER.fullmatch(name)}
         if not weights:
-            raise ToolError(f"{path} {NO_WEIGHTS}")
-        found[number_of_updates(state)] = {name: (w.softmax(0) if softmax else w).tolist() for name, w in weights.items()}
+            raise InputError(f"{path} {NO_WEIGHTS}")
+        updates = state["optimizer_history"][-1]["num_updates"]
+        found[updates] = {name: (w.softmax(0) if softmax else w).tolist() for name, w in weights.items()}
     return found
+
+
+def titles() -> dict[str, str]:
+    """Of each kind of block, by its name in the log."""
+    attentions = {"self_attn": "{} self-attention", "encoder_attn": "encoder–decoder attention"}
+    places = {name: place.split() for place, name in BLOCKS.items()}
+    return {name: attentions[attention].format(side) for name, (side, attention) in places.items()}
 
 
 def curves(points: dict[int, dict]) -> Curves:
     """Of each point what is a branch weight, by panel."""
-    found: Curves = {}
+    found, blocks = {}, titles()
     for updates, values in points.items():
         for name, weights in values.items():
             if match := NAME.fullmatch(name):
-                column = f"{BLOCKS[match['block']]}: {LETTERS[match['weights']]}"
-                found.setdefault((column, int(match["layer"])), {})[updates] = weights if isinstance(weights, list) else [weights]  # M = 1
+                panel = f"{blocks[match['block']]}: {LETTERS[match['weights']]}", int(match["layer"])
+                branches = weights if isinstance(weights, list) else [weights]  # M = 1
+                found.setdefault(panel, {})[updates] = branches
     return found
 
 
@@ -94,7 +103,7 @@ def draw(found: Curves, title: str):
             lines = draw_panel(axis, found[column, layer])
             if layer == layers[0]:
                 axis.set_title(column, fontsize=10)
-            if layer == max(number for name, number in found if name == column):  # encoder and decoder may differ in depth
+            if (column, layer + 1) not in found:  # encoder and decoder may differ in depth
                 axis.set_xlabel("updates")
                 axis.tick_params(labelbottom=True)
         line[0].set_ylabel(f"layer {layer}")
@@ -109,18 +118,20 @@ def draw_panel(axis, points: dict[int, list[float]]) -> list:
     axis.axhline(1 / len(curves), color="0.7", linewidth=0.8)
     axis.grid(alpha=0.3)
     mark = {"marker": "o", "markersize": 3} if len(updates) < 20 else {}
-    return [
-        axis.plot(updates, curve, linewidth=1.2, label=f"branch {i + 1}", **mark, **line_style(i))[0] for i, curve in enumerate(curves)
-    ]
+    lines = []
+    for number, curve in enumerate(curves):
+        style = {**mark, **line_style(number)}
+        lines += axis.plot(updates, curve, linewidth=1.2, label=f"branch {number + 1}", **style)
+    return lines
 
 
+@exit_in_one_line("plot_branch_weights")
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="plot_branch_weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser("plot_branch_weights", __doc__)
     parser.add_argument("run", type=pathlib.Path, help="the folder of a training, or its log")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
+    add_picture(parser)
     args = parser.parse_args(arguments)
-    with exit_in_one_line("plot_branch_weights"):
-        save(draw(read_run(args.run), f"branch weights of {args.run}"), args.output)
+    save(draw(read_run(args.run), f"branch weights of {args.run}"), args.output)
     print(args.output)
 
 

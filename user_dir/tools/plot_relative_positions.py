@@ -3,42 +3,38 @@
     python -m user_dir.tools.plot_relative_positions RUN/average.pt --output tables.png
 
 A line of a map is a head (a layer, where its heads share a table), a column a distance j − i from query to key, clipped
-at ±k. Drawn are |w^K|, |w^V| and the mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018, eq. 4).
-The mean input E[x] is read from the checkpoint and not from data: the bias of the LayerNorm before the attention, which
-is the mean of its output if what it normalises has none; in a post-norm model's first layer the mean of all embeddings.
-A decoder sees no key after the query: those distances stay blank.
+at ±k. Drawn are |w^K|, |w^V| and the mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018,
+eq. 4). The mean input E[x] is read from the checkpoint and not from data: the bias of the LayerNorm before the
+attention, which is the mean of its output if what it normalises has none; in a post-norm model's first layer the mean
+of all embeddings. A decoder sees no key after the query: those distances stay blank.
 """
 
-import argparse
-import pathlib
+import itertools
 import re
 
 import torch
 from torch import Tensor
 
-from ..checkpoints import load
-from .checkpoints import model_options
-from .errors import ToolError, exit_in_one_line
-from .pictures import new_figure, save
+from ..checkpoints import load, options
+from ..errors import InputError
+from .shared.command import add_checkpoint, add_picture, exit_in_one_line, new_parser
+from .shared.pictures import new_figure, save
 
 SIDES = ("encoder", "decoder")
-KEYS, VALUES, SCORES = "norm of the key table, |w^K|", "norm of the value table, |w^V|", "mean contribution to the score"
-
-
-class NoTables(ToolError):
-    """A checkpoint without relative positions."""
+KEYS, VALUES = "norm of the key table, |w^K|", "norm of the value table, |w^V|"
+SCORES = "mean contribution to the score"
 
 
 def maps(state: dict) -> dict[tuple[str, str], list[Tensor]]:
     """(side, kind): for each layer a map [h, 2k+1], or [1, 2k+1] of norms if its heads share a table.
 
     Raises:
-        NoTables: if the model has no relative positions
+        InputError: if the model has no relative positions
     """
     model, found = state["model"], {}
     for side in SIDES:
-        numbers = sorted(int(m[1]) for name in model if (m := re.fullmatch(rf"{side}\.layers\.(\d+)\.self_attn\.q_proj\.weight", name)))
-        for number in numbers:
+        query = re.compile(rf"{side}\.layers\.(\d+)\.self_attn\.q_proj\.weight")
+        for number in sorted(int(match[1]) for match in map(query.fullmatch, model) if match):
             attention = f"{side}.layers.{number}.self_attn."
             for kind, name in ((KEYS, "relative_keys"), (VALUES, "relative_values")):
                 if attention + name in model:
@@ -46,7 +42,9 @@ def maps(state: dict) -> dict[tuple[str, str], list[Tensor]]:
             if attention + "relative_keys" in model:
                 found.setdefault((side, SCORES), []).append(mean_scores(state, side, number))
     if not found:
-        raise NoTables("the checkpoint has no relative positions (no relative_keys and no relative_values in its self-attention)")
+        raise InputError(
+            "the checkpoint has no relative positions (no relative_keys and no relative_values in its self-attention)"
+        )
     return found
 
 
@@ -59,24 +57,25 @@ def mean_scores(state: dict, side: str, number: int) -> Tensor:
     """[h, 2k+1]: (E[x] W^Q + b^Q)·w^K / √d_z of a layer."""
     model, prefix = state["model"], f"{side}.layers.{number}.self_attn."
     table = per_head(model[prefix + "relative_keys"])
-    mean = model[prefix + "q_proj.weight"].float() @ mean_input(state, side, number) + model[prefix + "q_proj.bias"].float()
+    weight, bias = (model[f"{prefix}q_proj.{name}"].float() for name in ("weight", "bias"))
+    mean = weight @ mean_input(state, side, number) + bias
     queries = mean.view(-1, 1, table.size(-1))  # [h, 1, d_z]
     return (queries * table).sum(dim=-1) * table.size(-1) ** -0.5
 
 
 def mean_input(state: dict, side: str, number: int) -> Tensor:
     """E[x] [d] of a layer's self-attention, as the module's docstring says."""
-    model, options = state["model"], model_options(state)
-    if options[f"{side}_normalize_before"]:
+    model, chosen = state["model"], options(state, "model")
+    if chosen[f"{side}_normalize_before"]:
         return model[f"{side}.layers.{number}.self_attn_layer_norm.bias"].float()
     if number:
         norms = ("final", "encoder_attn", "self_attn")  # the last that a layer has: a branched one has no FFN sublayer
         names = [f"{side}.layers.{number - 1}.{norm}_layer_norm.bias" for norm in norms]
         return next(model[name] for name in names if name in model).float()
-    if options["layernorm_embedding"]:
+    if chosen["layernorm_embedding"]:
         return model[f"{side}.layernorm_embedding.bias"].float()
     embeddings = model[f"{side}.embed_tokens.weight"].float()
-    mean = embeddings.mean(dim=0) * (1 if options["no_scale_embedding"] else embeddings.size(1) ** 0.5)
+    mean = embeddings.mean(dim=0) * (1 if chosen["no_scale_embedding"] else embeddings.size(1) ** 0.5)
     projection = model.get(f"{side}.project_in_dim.weight")  # of a decoder with another input size
     return mean if projection is None else projection.float() @ mean
 
@@ -97,27 +96,29 @@ def draw_map(figure, axis, layers: list[Tensor], side: str, kind: str) -> None:
     k = values.size(1) // 2
     if side == "decoder":
         values[:, k + 1 :] = float("nan")
-    heads = [len(layer) for layer in layers]
     bound = values.nan_to_num().abs().max().item() or 1.0
     colours = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if kind == SCORES else {"cmap": "viridis"}
-    image = axis.imshow(values.numpy(), aspect="auto", interpolation="none", extent=(-k - 0.5, k + 0.5, len(values), 0), **colours)
+    place = (-k - 0.5, k + 0.5, len(values), 0)
+    image = axis.imshow(values.numpy(), aspect="auto", interpolation="none", extent=place, **colours)
     axis.set_facecolor("0.9")
-    starts = [sum(heads[:i]) for i in range(len(heads))]
-    for start in starts[1:]:
-        axis.axhline(start, color="white", linewidth=0.8)
-    axis.set_yticks([start + count / 2 for start, count in zip(starts, heads)], [str(i + 1) for i in range(len(heads))])
+    ends = [0, *itertools.accumulate(map(len, layers))]
+    for end in ends[1:-1]:
+        axis.axhline(end, color="white", linewidth=0.8)
+    middles = [(start + end) / 2 for start, end in itertools.pairwise(ends)]
+    axis.set_yticks(middles, [str(number) for number in range(1, len(layers) + 1)])
     axis.tick_params(axis="y", length=0)
-    axis.set(title=f"{side}: {kind}", xlabel="distance from query to key", ylabel="layer" + (", a line for each head" if max(heads) > 1 else ""))
+    lines = "layer, a line for each head" if len(values) > len(layers) else "layer"
+    axis.set(title=f"{side}: {kind}", xlabel="distance from query to key", ylabel=lines)
     figure.colorbar(image, ax=axis)
 
 
+@exit_in_one_line("plot_relative_positions")
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="plot_relative_positions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=pathlib.Path)
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
+    parser = new_parser("plot_relative_positions", __doc__)
+    add_checkpoint(parser)
+    add_picture(parser)
     args = parser.parse_args(arguments)
-    with exit_in_one_line("plot_relative_positions"):
-        save(draw(maps(load(args.checkpoint)), str(args.checkpoint)), args.output)
+    save(draw(maps(load(args.checkpoint)), str(args.checkpoint)), args.output)
     print(args.output)
 
 

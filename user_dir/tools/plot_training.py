@@ -1,11 +1,13 @@
 """Draws loss, perplexity, BLEU, learning rate and tokens/s of several trainings from fairseq's logs, in one picture.
 
     python -m user_dir.tools.plot_training runs/a/train.log runs/b/train.log --output training.png
-    python -m user_dir.tools.plot_training runs/*/train.log --names base base relative relative --against wall --output training.png
+    python -m user_dir.tools.plot_training runs/*/train.log --names base base relative relative --against wall \\
+        --output training.png
 
-A log is what fairseq-train printed, or its --log-file, with --log-format simple or json. Training is a line (the values of
---log-interval updates, or of an epoch if there are no others), validation a line with dots. Runs of one name have one colour.
-BLEU is there if fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its name there: --values gnorm.
+A log is what fairseq-train printed, or its --log-file, with --log-format simple or json. Training is a line (the values
+of --log-interval updates, or of an epoch if there are no others), validation a line with dots. Runs of one name have
+one colour. BLEU is there if fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its
+name there: --values gnorm.
 """
 
 import argparse
@@ -13,9 +15,10 @@ import pathlib
 
 import numpy as np
 
-from .errors import ToolError, exit_in_one_line
-from .pictures import line_style, new_figure, save
-from .training_log import read_log
+from ..errors import InputError
+from .shared.command import add_picture, exit_in_one_line, new_parser
+from .shared.pictures import line_style, new_figure, save
+from .shared.training_log import read_log
 
 # value in fairseq's log: title of its panel
 TITLES = {
@@ -25,11 +28,14 @@ TITLES = {
     "lr": "learning rate",
     "wps": "target tokens per second",
 }
+AXES = {"num_updates": "updates", "wall": "hours"}
+
 
 def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple[list[float], list[float]]:
     """The value `name` over "num_updates" or "wall" (in hours); points without a number are left out."""
     unit = 3600 if against == "wall" else 1
-    pairs = [(values[against] / unit, values[name]) for _, values in sorted(points.items()) if isinstance(values.get(name), float)]
+    numbers = [values for _, values in sorted(points.items()) if isinstance(values.get(name), float)]
+    pairs = [(values[against] / unit, values[name]) for values in numbers]
     pairs = [pair for pair in pairs if not np.isnan(pair).any()]
     return [x for x, _ in pairs], [y for _, y in pairs]
 
@@ -38,13 +44,14 @@ def draw(logs: list[dict], names: list[str], values: list[str], against: str):
     """The figure: a panel for each of `values` that any log has.
 
     Raises:
-        ToolError: if no log has any
+        InputError: if no log has any
     """
-    shown = [value for value in values if any(curve(points, value, against)[0] for log in logs for points in log.values())]
+    everything = [points for log in logs for points in log.values()]
+    shown = [value for value in values if any(curve(points, value, against)[0] for points in everything)]
     if not shown:
-        every = [values for log in logs for points in log.values() for values in points.values()]
-        known = sorted({name for values in every for name in values if isinstance(values[name], float)})
-        raise ToolError(f"no log has {', '.join(values)} over {against}; there are {', '.join(known)}")
+        numbers = [pair for points in everything for line in points.values() for pair in line.items()]
+        known = sorted({name for name, value in numbers if isinstance(value, float)})
+        raise InputError(f"no log has {', '.join(values)} over {against}; there are {', '.join(known)}")
     columns = len(shown) if len(shown) < 4 else -(-len(shown) // 2)
     lines = -(-len(shown) // columns)
     figure = new_figure(5.5 * columns, 3.8 * lines + 0.8)
@@ -53,7 +60,7 @@ def draw(logs: list[dict], names: list[str], values: list[str], against: str):
     for axis, value in zip(axes, shown):
         for log, name in zip(logs, names):
             draw_run(axis, log, value, against, **line_style(order.index(name)))
-        axis.set(title=TITLES.get(value, value), xlabel={"num_updates": "updates", "wall": "hours"}[against], yscale="log" if value == "ppl" else "linear")
+        axis.set(title=TITLES.get(value, value), xlabel=AXES[against], yscale="log" if value == "ppl" else "linear")
         axis.grid(alpha=0.3)
     for axis in axes[len(shown) :]:
         axis.remove()
@@ -68,7 +75,8 @@ def draw_run(axis, log: dict, value: str, against: str, **style) -> None:
     training = curve(log.get("train_inner", {}), value, against)
     if not training[0]:
         training = curve(log.get("train", {}), value, against)
-    validated = [] if value == "wps" else [curve(points, value, against) for points in validations(log)]  # another speed
+    # The speed of a validation is another one.
+    validated = [] if value == "wps" else [curve(points, value, against) for points in validations(log)]
     axis.plot(*training, linewidth=1.2, alpha=0.6 if any(x for x, _ in validated) else 1, **style)
     for points in validated:
         axis.plot(*points, marker="o", markersize=3, linewidth=0.8, **style)
@@ -85,20 +93,31 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
     return [path.resolve().parent.name if same else path.stem for path in paths]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="plot_training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = new_parser("plot_training", __doc__)
     parser.add_argument("logs", nargs="+", type=pathlib.Path)
-    parser.add_argument("--names", nargs="+", help="a name for each log (default: the log's, or its folder's if all logs are called the same)")
-    parser.add_argument("--values", nargs="+", default=list(TITLES), help="what to draw, named as in the logs (default: loss ppl bleu lr wps)")
-    parser.add_argument("--against", choices=("updates", "wall"), default="updates", help="updates, or hours of training (default: updates)")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture; its ending says the format (png, pdf, svg)")
+    parser.add_argument(
+        "--names",
+        nargs="+",
+        help="a name for each log (default: the log's, or its folder's if all logs are called the same)",
+    )
+    values = f"what to draw, named as in the logs (default: {' '.join(TITLES)})"
+    parser.add_argument("--values", nargs="+", default=list(TITLES), help=values)
+    against = "updates, or hours of training (default: updates)"
+    parser.add_argument("--against", choices=("updates", "wall"), default="updates", help=against)
+    add_picture(parser)
     args = parser.parse_args(arguments)
     if args.names and len(args.names) != len(args.logs):
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
+    return args
+
+
+@exit_in_one_line("plot_training")
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
     against = "num_updates" if args.against == "updates" else "wall"
-    with exit_in_one_line("plot_training"):
-        logs = [read_log(path) for path in args.logs]
-        save(draw(logs, args.names or names_of(args.logs), args.values, against), args.output)
+    logs = [read_log(path) for path in args.logs]
+    save(draw(logs, args.names or names_of(args.logs), args.values, against), args.output)
     print(args.output)
 
 

@@ -6,32 +6,15 @@ Whether bfloat16 gains is a question of the hardware: GPUs since Ampere and CPUs
 it is emulated and slower.
 """
 
-import argparse
-import time
-
 import torch
 
-GAIN = 1.3  # bfloat16 must be this much faster in the product, since the rest of a step stays float32 and casts are added
+from .shared.command import exit_in_one_line, new_parser
+from .shared.precision import faster
 
 
-def seconds(dtype: torch.dtype, device: str, size: int = 1024, repeats: int = 5) -> float:
-    """The shortest of `repeats` products of two [size, size] matrices, after one that is not counted."""
-    matrix = torch.randn(size, size, device=device).to(dtype)
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        (matrix @ matrix)[0, 0].item()  # reading an element waits for the GPU
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
-
-
-def faster(device: str) -> str:
-    """Whether bfloat16 gains on devices of type `device` ("cpu", "cuda"): "bf16" or "off"."""
-    return "bf16" if seconds(torch.float32, device) > GAIN * seconds(torch.bfloat16, device) else "off"
-
-
+@exit_in_one_line("precision")
 def main(arguments: list[str] | None = None) -> None:
-    argparse.ArgumentParser(prog="precision", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(arguments)
+    new_parser("precision", __doc__).parse_args(arguments)
     print(faster("cuda" if torch.cuda.is_available() else "cpu"))
 
 

@@ -6,11 +6,10 @@ prints lines such as "update 50 of 2400: loss 10.648, perplexity 1338.09, 9617 w
 begin "update 1000 of 2400: valid loss …" and have no speed. JSON (--log-format json) is read as well.
 """
 
-import argparse
 import sys
 
-from .errors import exit_in_one_line
-from .training_log import read_line
+from .shared.command import exit_in_one_line, new_parser, positive
+from .shared.training_log import read_line
 
 # value in fairseq's log: how it is shown
 VALIDATION = {"loss": "loss {:g}", "ppl": "perplexity {:g}"}
@@ -28,17 +27,15 @@ def progress(line: str, updates: int | None = None) -> str | None:
     return f"{update}: {about}{', '.join(form.format(values[name]) for name, form in forms.items() if name in values)}"
 
 
+@exit_in_one_line("show_progress")
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="show_progress", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--updates", type=int, metavar="N", help="how many updates there will be in all")
+    parser = new_parser("show_progress", __doc__)
+    parser.add_argument("--updates", type=positive, metavar="N", help="how many updates there will be in all")
     args = parser.parse_args(arguments)
     sys.stdin.reconfigure(errors="replace")
-    with exit_in_one_line("show_progress"):
-        for line in sys.stdin:
-            if shown := progress(line, args.updates):
-                print(shown, flush=True)
+    for line in sys.stdin:
+        if shown := progress(line, args.updates):
+            print(shown, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""python -m user_dir.tools.plot_attention: the weights are the equation's, the labels the subwords, bad input is one line."""
+"""python -m user_dir.tools.plot_attention: weights of the equation, labels are subwords, bad input is one line."""
 
 import pytest
 import torch
 
 pytest.importorskip("matplotlib")
 
+from user_dir.architectures import FAMILIES  # noqa: E402
 from user_dir.tools import plot_attention as tool  # noqa: E402
 from user_dir.translator import Translator  # noqa: E402
 
 from support import write_preparation  # noqa: E402
 
-FAMILIES = ["vaswani_transformer", "relative_transformer", "weighted_transformer", "weighted_relative_transformer"]
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
 
 
@@ -29,7 +29,10 @@ def model(build):
 
 def by_equation(attention, query, key, causal):
     """softmax(q (k + a^K)ᵀ / √d_k) [h, T, S] in float64, one query, key and head at a time."""
-    linear = lambda projection, x: (x[:, 0].double() @ projection.weight.double().T + projection.bias.double()).unflatten(1, (4, 4))  # noqa: E731
+
+    def linear(projection, x):
+        return (x[:, 0].double() @ projection.weight.double().T + projection.bias.double()).unflatten(1, (4, 4))
+
     q, k = linear(attention.q_proj, query), linear(attention.k_proj, key)
     table = getattr(attention, "relative_keys", None)
     scores = torch.full((4, len(q), len(k)), float("-inf"), dtype=torch.float64)
@@ -65,7 +68,8 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     _, path, data = saved("vaswani_transformer_base")
     figures = []
     monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
-    tool.main([str(path), str(data), "--sentence", "w3 w4 w5", "--already-split", "--attention", kind, "--layer", "1", "--output", "a.png"])
+    options = ["--already-split", "--attention", kind, "--layer", "1", "--output", "a.png"]
+    tool.main([str(path), str(data), "--sentence", "w3 w4 w5", *options])
     translation = capsys.readouterr().out.splitlines()[0].split()
 
     translator = Translator(path, data=data, already_split=True)
@@ -78,9 +82,11 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     assert len(heads) == 4
     for axis, values in zip(heads, weights):
         torch.testing.assert_close(torch.from_numpy(axis.images[0].get_array().data), values)
-    labels = [label.get_text() for label in heads[0].get_yticklabels()], [label.get_text() for label in heads[0].get_xticklabels()]
+    ticks = heads[0].get_yticklabels(), heads[0].get_xticklabels()
+    labels = tuple([label.get_text() for label in axis] for axis in ticks)
     source, target, previous = ["w3", "w4", "w5", "</s>"], [*translation, "</s>"], ["</s>", *translation]
-    assert labels == {"encoder": (source, source), "decoder": (target, previous), "encoder-decoder": (target, source)}[kind]
+    expected = {"encoder": (source, source), "decoder": (target, previous), "encoder-decoder": (target, source)}
+    assert labels == expected[kind]
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -89,29 +95,35 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
     """Hyphens within words stay, case and punctuation are what the manifest says; a label has ' for &apos;."""
     _, path, data = saved("vaswani_transformer_base")
     apostrophe = "& a\n&a p\n&ap o\n&apo s\n&apos ;</w>\n"
-    write_preparation(data, codes=f"#version: 0.2\nw 1</w>\nw 2</w>\n{apostrophe}", lowercase=lowercase, normalise=normalise)
+    write_preparation(
+        data, codes=f"#version: 0.2\nw 1</w>\nw 2</w>\n{apostrophe}", lowercase=lowercase, normalise=normalise
+    )
     (data / "dict.src.txt").write_text((data / "dict.src.txt").read_text().replace("w45 ", "&apos; "))
     axes, seen, save, binarise = [], [], tool.save, Translator.binarise
     monkeypatch.setattr(tool, "save", lambda figure, path: axes.append(figure.axes[0]) or save(figure, path))
-    monkeypatch.setattr(Translator, "binarise", lambda self, subwords: seen.append(subwords) or binarise(self, subwords))
-    tool.main([str(path), str(data), "--sentence", "W1 w1-w2, ' – w3", "--attention", "encoder", "--output", str(tmp_path / "a.png")])
+    monkeypatch.setattr(Translator, "binarise", lambda self, row: seen.append(row) or binarise(self, row))
+    options = ["--attention", "encoder", "--output", str(tmp_path / "a.png")]
+    tool.main([str(path), str(data), "--sentence", "W1 w1-w2, ' – w3", *options])
     w, dash = ("w" if lowercase else "W@@ "), "-" if normalise else "–"
     assert seen == [f"{w}1 w@@ 1@@ -@@ w2 , &apos; {dash} w@@ 3"]
     assert "'" in [label.get_text() for label in axes[0].get_xticklabels()]
     assert capsys.readouterr().out.endswith("a.png\n") and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("mistake, words", [
-    ({"--layer": "3"}, "--layer 3: the decoder has layers 1 to 2"),
-    ({"--layer": "0", "--attention": "encoder"}, "--layer 0: the encoder has layers 1 to 2"),
-    ({"--sentence": " "}, "0 subwords"),
-    ({"--sentence": "w1 " * 1024}, "1024 subwords: this model takes 1 to 1023"),
-    ({"--output": "a.xyz"}, "a.xyz: no picture can be written as xyz"),
-    ({"--output": "nowhere/a.png"}, "No such file"),
-    ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
-    ({"data": "."}, "holds no dictionaries"),
-    ({"prepared": "no"}, "no manifest.json of data-prep beside .*--already-split"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mistake, words",
+    [
+        ({"--layer": "3"}, "--layer 3: the decoder has layers 1 to 2"),
+        ({"--layer": "0", "--attention": "encoder"}, "--layer 0: the encoder has layers 1 to 2"),
+        ({"--sentence": " "}, "0 subwords"),
+        ({"--sentence": "w1 " * 1024}, "1024 subwords: this model takes 1 to 1023"),
+        ({"--output": "a.xyz"}, "a.xyz: no picture can be written as xyz"),
+        ({"--output": "nowhere/a.png"}, "No such file"),
+        ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
+        ({"data": "."}, "holds no dictionaries"),
+        ({"prepared": "no"}, "no manifest.json of data-prep beside .*--already-split"),
+    ],
+)
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):
     _, path, data = saved("vaswani_transformer_base")
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,7 @@
 import logging
 import pathlib
 
-from .errors import ToolError
+from ...errors import InputError
 from .files import write
 
 # Okabe and Ito's colours, which colour-blind readers tell apart too; yellow is left out, hard to see on white.
@@ -31,9 +31,10 @@ def save(figure, path: pathlib.Path) -> None:
     """Writes the picture in the format that the ending of `path` names.
 
     Raises:
-        ToolError: if the ending names no format that matplotlib writes
+        InputError: if the ending names no format that matplotlib writes
     """
     formats, kind = figure.canvas.get_supported_filetypes(), path.suffix[1:].lower()
     if kind not in formats:
-        raise ToolError(f"{path}: no picture can be written as {kind or 'a file without an ending'}; known are {', '.join(sorted(formats))}")
+        wanted, known = kind or "a file without an ending", ", ".join(sorted(formats))
+        raise InputError(f"{path}: no picture can be written as {wanted}; known are {known}")
     write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))

@@ -1,4 +1,4 @@
-"""python -m user_dir.tools.plot_relative_positions: what it reads from a checkpoint, the picture, one clear line on bad input."""
+"""python -m user_dir.tools.plot_relative_positions: what it reads, the picture, one clear line on bad input."""
 
 import argparse
 
@@ -28,7 +28,9 @@ def checkpoint(build, tmp_path):
     return checkpoint
 
 
-@pytest.mark.parametrize("options", [{}, {"relative_tables": "shared"}, {"relative_positions": "values"}, {"encoder_normalize_before": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"relative_tables": "shared"}, {"relative_positions": "values"}, {"encoder_normalize_before": True}]
+)
 def test_picture(checkpoint, tmp_path, options, capsys):
     path, _ = checkpoint(**options)
     tool.main([str(path), "--output", str(tmp_path / "tables.png")])
@@ -36,7 +38,9 @@ def test_picture(checkpoint, tmp_path, options, capsys):
     assert capsys.readouterr().out == f"{tmp_path / 'tables.png'}\n"
 
 
-@pytest.mark.parametrize("family, layer_norm", [("relative_transformer", "final"), ("weighted_relative_transformer", "encoder_attn")])
+@pytest.mark.parametrize(
+    "family, layer_norm", [("relative_transformer", "final"), ("weighted_relative_transformer", "encoder_attn")]
+)
 def test_input_of_a_post_norm_layer(checkpoint, family, layer_norm):
     """Comes from the last LayerNorm of the layer before; a branched layer has none of an FFN."""
     path, model = checkpoint(family)
@@ -60,13 +64,16 @@ def test_maps(checkpoint, norm):
             torch.testing.assert_close(found["encoder", tool.KEYS][1][head, row], key.square().sum().sqrt())
 
 
-@pytest.mark.parametrize("mistake, words", [
-    ("plain", "has no relative positions"),
-    ("missing", "there is no checkpoint"),
-    ("garbage", "is not a fairseq checkpoint"),
-    ("format", "tables.xyz|xyz"),
-    ("folder", "No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mistake, words",
+    [
+        ("plain", "has no relative positions"),
+        ("missing", "there is no checkpoint"),
+        ("garbage", "is not a fairseq checkpoint"),
+        ("format", "tables.xyz|xyz"),
+        ("folder", "No such file"),
+    ],
+)
 def test_bad_input_is_one_line(checkpoint, tmp_path, mistake, words):
     path, _ = checkpoint("vaswani_transformer" if mistake == "plain" else "relative_transformer")
     if mistake == "missing":

@@ -5,6 +5,7 @@ number of its segment, longest segments first. H- is as tokenised as the trainin
 --tokenizer, which detokenises S- and T- too.
 """
 
+import argparse
 import dataclasses
 import pathlib
 import re
@@ -12,19 +13,15 @@ import re
 from sacrebleu.utils import smart_open
 from sacremoses import MosesDetokenizer
 
-from .errors import ToolError
+from ...errors import InputError
 
 LINE = re.compile(r"([STHD])-(\d+)(?:\t(.*))?$")  # without text if that is empty: the tab is white space at the end
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
 
 
-class BadInput(ToolError):
-    """Translations or references that are not there, not whole or do not belong together."""
-
-
 @dataclasses.dataclass
 class Run:
-    """A test set as one model translated it; every list has one string for each segment, in the order of the test set."""
+    """A test set as one model translated it; a list has a string for each segment, in the order of the test set."""
 
     path: pathlib.Path
     hypotheses: list[str]  # detokenised
@@ -37,17 +34,17 @@ def read_lines(path: pathlib.Path) -> list[str]:
     """The lines of a plain or gzipped text file, without white space at their ends, as sacrebleu reads them.
 
     Raises:
-        BadInput: if it is missing, no text in UTF-8 or empty
+        InputError: if it is missing, no text in UTF-8 or empty
     """
     try:
         with smart_open(str(path)) as file:
             lines = [line.rstrip() for line in file]
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not text in UTF-8 (byte {error.start})") from error
+        raise InputError(f"{path} is not text in UTF-8 (byte {error.start})") from error
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     if not any(lines):
-        raise BadInput(f"{path} is empty")
+        raise InputError(f"{path} is empty")
     return lines
 
 
@@ -61,7 +58,7 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
             fairseq's is if its D- lines equal its H- lines
 
     Raises:
-        BadInput: if segments are missing, duplicated or left in subwords, or there is no reference
+        InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
     lines = read_lines(path)
     references = read_lines(reference) if reference else None
@@ -73,9 +70,10 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
     found = segments(path, lines)
     if not found["H"] and not found["D"]:
         if references is None:
-            raise BadInput(f"{path} is plain text, without the T- lines of fairseq-generate: give --reference FILE")
+            raise InputError(f"{path} is plain text, without the T- lines of fairseq-generate: give --reference FILE")
         if len(lines) != len(references):
-            raise BadInput(f"{path} has {len(lines)} lines and {reference} has {len(references)}: they must be of the same test set")
+            counts = f"{path} has {len(lines)} lines and {reference} has {len(references)}"
+            raise InputError(f"{counts}: they must be of the same test set")
         refuse_subwords(path, lines)
         return Run(path, plain(lines), references)
 
@@ -86,7 +84,7 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
         tokenised = bool(found["H"]) and detokenised == hypotheses
     printed = in_order(path, found["T"], len(hypotheses)) if found["T"] else None
     if references is None and printed is None:
-        raise BadInput(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
+        raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
     return Run(
         path,
         plain(detokenised),
@@ -94,6 +92,45 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
         hypotheses if tokenised and printed else None,
         printed if tokenised else None,
     )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What `read_runs` has to know of the files."""
+    parser.add_argument(
+        "--reference",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="as published: detokenised, a line for each segment (default: the T- lines)",
+    )
+    parser.add_argument(
+        "--target-lang", help="language of the hypotheses (default: the ending of the reference's name)"
+    )
+    parser.add_argument(
+        "--tokenised",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether hypotheses (and T- lines) are Moses tokens and are to be detokenised; auto: plain text is not, "
+        "fairseq-generate's output is if it was made without --tokenizer (no: sentencepiece on untokenised text)",
+    )
+
+
+def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list[Run], str]:
+    """The runs and their language, by the options of `add_options`.
+
+    Raises:
+        InputError: as read_run; if a file is given twice or their T- lines are of different test sets
+    """
+    language = language_of(args.reference, args.target_lang)
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError(f"{path} is given twice")
+    tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
+    runs = [read_run(path, args.reference, language, tokenised) for path in paths]
+    for run in runs:
+        if run.references != runs[0].references:
+            both = f"{run.path} and {runs[0].path}"
+            raise InputError(f"{both} have different references (T- lines): they must be of the same test set")
+    return runs, language
 
 
 def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
@@ -105,9 +142,9 @@ def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
             if kind in "HD":  # the model's score comes first
                 text = text.partition("\t")[2]
             if segment in found[kind]:
-                raise BadInput(
-                    f"{path}, line {number}: {kind}-{segment} occurs a second time. One best hypothesis for each segment is "
-                    "scored: translate with --nbest 1, and keep each run in a file of its own"
+                raise InputError(
+                    f"{path}, line {number}: {kind}-{segment} occurs a second time. One best hypothesis for each "
+                    "segment is scored: translate with --nbest 1, and keep each run in a file of its own"
                 )
             found[kind][segment] = text
     return found
@@ -118,28 +155,36 @@ def in_order(path: pathlib.Path, texts: dict[int, str], count: int | None) -> li
     count = count or max(texts) + 1
     missing = sorted(set(range(count)) - set(texts))
     if missing:
-        raise BadInput(
-            f"{path}: {len(missing)} of {count} segments were not translated, the first is number {missing[0]} counted from 0. "
-            "fairseq-generate leaves some out unless it is given --required-batch-size-multiple 1; or its output is cut off"
+        raise InputError(
+            f"{path}: {len(missing)} of {count} segments were not translated, the first is number {missing[0]} "
+            "counted from 0. fairseq-generate leaves some out unless it is given --required-batch-size-multiple 1; "
+            "or its output is cut off"
         )
     if len(texts) > count:
-        raise BadInput(f"{path} has {len(texts)} segments and the reference has {count}: they must be of the same test set")
+        counts = f"{path} has {len(texts)} segments and the reference has {count}"
+        raise InputError(f"{counts}: they must be of the same test set")
     return [texts[segment] for segment in range(count)]
 
 
 def refuse_subwords(path: pathlib.Path, hypotheses: list[str]) -> None:
     for segment, text in enumerate(hypotheses):
         if SUBWORDS.search(text):
-            raise BadInput(f"{path}: segment {segment} is in subwords ({text[:40]} …): translate with --remove-bpe (or --remove-bpe sentencepiece)")
+            raise InputError(
+                f"{path}: segment {segment} is in subwords ({text[:40]} …): "
+                "translate with --remove-bpe (or --remove-bpe sentencepiece)"
+            )
 
 
 def language_of(reference: pathlib.Path | None, given: str | None) -> str:
     """The target language: `given`, or the ending of the reference's name (test.de, test.de.gz).
 
     Raises:
-        BadInput: if neither says it
+        InputError: if neither says it
     """
     ending = re.search(r"\.([a-z]{2})(\.gz)?$", reference.name) if reference else None
     if not given and not ending:
-        raise BadInput("the language of the hypotheses is not known (Moses' rules depend on it): give --target-lang, e.g. --target-lang de")
+        raise InputError(
+            "the language of the hypotheses is not known (Moses' rules depend on it): "
+            "give --target-lang, e.g. --target-lang de"
+        )
     return given or ending[1]

@@ -7,17 +7,22 @@ from collections import defaultdict
 
 import numpy as np
 
-from .errors import ToolError
+from ...errors import InputError
 
 # What fairseq writes with --log-format simple, behind time and logger where there are such:
-INTERVAL = re.compile(r"epoch \d+:\s+\d+ / \d+ (?P<values>.+)")  # epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
-SUMMARY = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>.+)")  # epoch 001 | loss 7.6 | ppl 117.52 | …
+# epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
+INTERVAL = re.compile(r"epoch \d+:\s+\d+ / \d+ (?P<values>.+)")
+# epoch 001 | loss 7.6 | ppl 117.52 | …
+SUMMARY = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>.+)")
 # and with json, on one line: {"epoch": 1, "update": 0.05, "loss": "10.7", …} or {"epoch": 1, "valid_loss": "7.6", …}
 JSON = re.compile(r"\{\"epoch\": .*\}")
 
 
 def read_line(line: str) -> tuple[str, dict] | None:
-    """What the line is about ("train_inner" for an interval, "train" for an epoch, or the name of a validation set) and its values."""
+    """What the line is about and its values.
+
+    About "train_inner" (the updates since the last such line), "train" (an epoch), or a validation set by its name.
+    """
     if match := JSON.search(line):
         try:
             values = {name: number(value) for name, value in json.loads(match[0]).items()}
@@ -30,7 +35,8 @@ def read_line(line: str) -> tuple[str, dict] | None:
     if match := INTERVAL.search(line):
         kind, words = "train_inner", [word.partition("=") for word in match["values"].split(", ")]
     elif match := SUMMARY.search(line):
-        kind, words = match["subset"] or "train", [word.partition(" ") for word in match["values"].strip().split(" | ")]
+        kind = match["subset"] or "train"
+        words = [word.partition(" ") for word in match["values"].strip().split(" | ")]
     else:
         return None
     values = {name: number(value) for name, _, value in words}
@@ -47,10 +53,12 @@ def number(text: str | float | None) -> float | list[float]:
 
 
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
-    """{train_inner, train, valid, …: {number of updates: {name: value}}}. What a resumed training did again counts as done then.
+    """{train_inner, train, valid, …: {number of updates: {name: value}}}.
+
+    What a resumed training did again counts as done then.
 
     Raises:
-        ToolError: if there is nothing of a training in it
+        InputError: if there is nothing of a training in it
     """
     found, clock = defaultdict(dict), {0: 0.0}
     with open(path, encoding="utf-8", errors="replace") as lines:
@@ -62,12 +70,12 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
                 if "wall" in values:
                     clock[updates] = values["wall"]
     if not found:
-        raise ToolError(
+        raise InputError(
             f"{path} holds no line of a training: name fairseq-train's output or its --log-file, "
             "written with --log-format simple or json"
         )
-    updates = sorted(clock)
+    updates, seconds = zip(*sorted(clock.items()))
     for points in found.values():
         for update, values in points.items():  # a validation has no clock of its own
-            values.setdefault("wall", float(np.interp(update, updates, [clock[u] for u in updates], right=float("nan"))))
+            values.setdefault("wall", float(np.interp(update, updates, seconds, right=float("nan"))))
     return found

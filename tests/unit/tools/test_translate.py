@@ -1,4 +1,4 @@
-"""python -m user_dir.tools.translate: one line out for one line in, wherever they come from and go to; bad input is one line."""
+"""python -m user_dir.tools.translate: one line out for one line in, from and to anywhere; bad input is one line."""
 
 import io
 import os
@@ -27,11 +27,13 @@ def model(saved):
 
 @pytest.fixture
 def echo(monkeypatch):
-    """Translations of a text are T1(text), T2(text), …, so that lines can be told apart; prepared text is as it stands."""
+    """Translations of a text are T1(text), T2(text), …, to tell lines apart; prepared text is as it stands."""
     monkeypatch.setattr(Translator, "encode", lambda self, text: " ".join(text.split()))
-    monkeypatch.setattr(Translator, "search", lambda self, rows, nbest=1, **options: [
-        [Hypothesis(f"T{number}({row})" if row else "", -number / 2) for number in range(1, nbest + 1)] for row in rows
-    ])  # fmt: skip
+
+    def best(row, nbest):
+        return [Hypothesis(f"T{number}({row})" if row else "", -number / 2) for number in range(1, nbest + 1)]
+
+    monkeypatch.setattr(Translator, "search", lambda self, rows, nbest=1, **options: [best(row, nbest) for row in rows])
 
 
 class Typed(io.TextIOWrapper):
@@ -84,8 +86,14 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
 def test_prompt(model, echo, monkeypatch, capsysbinary):
     """Each line is answered before the next one is asked for; the prompt does not mix with the translations."""
     asked, translated = [], tool.translated
+
+    def noted(*arguments):
+        for part in translated(*arguments):
+            asked.append(capsysbinary.readouterr().err)
+            yield part
+
     monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO(b"w1\n\nw2")))
-    monkeypatch.setattr(tool, "translated", lambda *args: (asked.append(capsysbinary.readouterr().err) or part for part in translated(*args)))
+    monkeypatch.setattr(tool, "translated", noted)
     tool.main(model)
     done = capsysbinary.readouterr()
     assert b"src" in asked[0] and [text.count(b"> ") for text in asked] == [1, 1, 1]
@@ -95,21 +103,34 @@ def test_prompt(model, echo, monkeypatch, capsysbinary):
 def test_nbest(model, echo, capsysbinary):
     tool.main([*model, "--nbest", "2", "a", "", "b"])
     assert capsysbinary.readouterr().out.decode().splitlines() == [
-        "1\t-0.5000\tT1(a)", "1\t-1.0000\tT2(a)", "2\t-0.5000\t", "2\t-1.0000\t", "3\t-0.5000\tT1(b)", "3\t-1.0000\tT2(b)"
-    ]  # fmt: skip
+        *("1\t-0.5000\tT1(a)", "1\t-1.0000\tT2(a)"),
+        *("2\t-0.5000\t", "2\t-1.0000\t"),
+        *("3\t-0.5000\tT1(b)", "3\t-1.0000\tT2(b)"),
+    ]
 
 
 def test_options_reach_the_search(model, monkeypatch, capsysbinary):
     seen = {}
-    monkeypatch.setattr(Translator, "search", lambda self, rows, nbest, **options: seen.update(options, nbest=nbest) or [[Hypothesis("", 0)]])
-    tool.main([*model, *"--beam 3 --lenpen 1.5 --nbest 2 --max-tokens 7 --batch-size 5 --autocast off --device cpu".split(), "w1"])
+
+    def search(self, rows, nbest, **options):
+        seen.update(options, nbest=nbest)
+        return [[Hypothesis("", 0)]]
+
+    monkeypatch.setattr(Translator, "search", search)
+    options = "--beam 3 --lenpen 1.5 --nbest 2 --max-tokens 7 --batch-size 5 --autocast off --device cpu"
+    tool.main([*model, *options.split(), "w1"])
     del seen["advance"]
     assert seen == {"beam": 3, "lenpen": 1.5, "nbest": 2, "max_tokens": 7, "batch_size": 5}
 
 
 def test_ensemble(model, monkeypatch, capsysbinary):
     seen = []
-    monkeypatch.setattr(Translator, "search", lambda self, rows, *more, **options: seen.append(len(self.models)) or [[Hypothesis("", 0)]])
+
+    def search(self, rows, *more, **options):
+        seen.append(len(self.models))
+        return [[Hypothesis("", 0)]]
+
+    monkeypatch.setattr(Translator, "search", search)
     tool.main([model[0], "w1", *model[1:], "--ensemble", model[0], "--ensemble", model[0]])
     assert seen == [3]
 
@@ -122,11 +143,14 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
         tool.main([*command, "--too-long", "refuse"])
     assert not [*tmp_path.glob("out*")]
     tool.main(command)
-    assert "translate: line 2 has 1500 subwords and the model takes 1023: translated in 2 pieces\n" in capsysbinary.readouterr().err.decode()
+    said = "translate: line 2 has 1500 subwords and the model takes 1023: translated in 2 pieces\n"
+    assert said in capsysbinary.readouterr().err.decode()
     assert (tmp_path / "out").read_text().count("\n") == 3
 
 
-@pytest.mark.parametrize("trained, gain, chosen", [("bf16", "bf16", None), ("bf16", "off", "off"), ("off", "bf16", None)])
+@pytest.mark.parametrize(
+    "trained, gain, chosen", [("bf16", "bf16", None), ("bf16", "off", "off"), ("off", "bf16", None)]
+)
 def test_precision(saved, monkeypatch, trained, gain, chosen):
     """That of the training, but float32 where this machine gains nothing by bfloat16."""
     _, path, _ = saved("vaswani_transformer_base", autocast=trained)
@@ -134,13 +158,16 @@ def test_precision(saved, monkeypatch, trained, gain, chosen):
     assert tool.precision([path], "cpu") == chosen
 
 
-@pytest.mark.parametrize("more, words", [
-    (["--input", "nowhere"], "nowhere"),
-    (["w1", "--output", "nowhere/out"], "nowhere/out"),
-    (["w1", "--device", "nowhere"], "there is no device nowhere"),
-    (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
-    (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (["--input", "nowhere"], "nowhere"),
+        (["w1", "--output", "nowhere/out"], "nowhere/out"),
+        (["w1", "--device", "nowhere"], "there is no device nowhere"),
+        (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
+        (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
+    ],
+)
 def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin1").write_bytes("w1\nété\n".encode("latin-1").replace(b"\xe9t\xe9", b"w1 \xe9"))
@@ -149,11 +176,14 @@ def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
     assert str(stop.value).startswith("translate: ") and "\n" not in str(stop.value)
 
 
-@pytest.mark.parametrize("options, words", [
-    (["--beam", "0"], "--beam: invalid number, at least 1, value: '0'"),
-    (["--nbest", "5"], "--nbest 5: a beam of 4 finds no more"),
-    (["w1", "--input", "file"], "either text or --input"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--beam", "0"], "--beam: invalid number, at least 1, value: '0'"),
+        (["--nbest", "5"], "--nbest 5: a beam of 4 finds no more"),
+        (["w1", "--input", "file"], "either text or --input"),
+    ],
+)
 def test_bad_options(model, options, words, capsys):
     with pytest.raises(SystemExit) as stop:
         tool.main([*model, *options])

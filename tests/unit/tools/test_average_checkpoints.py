@@ -11,7 +11,8 @@ from user_dir.tools import average_checkpoints
 
 def checkpoint(path, value, dtype=torch.float32, **more):
     model = {"weight": torch.full((2, 3), value, dtype=dtype), "version": torch.tensor(3), **more}
-    torch.save({"cfg": {"model": argparse.Namespace(arch="x")}, "model": model, "last_optimizer_state": {"big": 1}, "extra_state": {}}, path)
+    cfg = {"model": argparse.Namespace(arch="x")}
+    torch.save({"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}, "extra_state": {}}, path)
     return path
 
 

@@ -1,0 +1,41 @@
+"""What sacrebleu keeps for itself gives what its public functions give: a version that changes it fails here."""
+
+import pytest
+import sacrebleu
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from user_dir.tools.comparison import sacrebleu_counts as adapter
+from user_dir.tools.shared.metrics import CompoundSplitBLEU
+
+
+def test_checked_with_the_version_that_is_installed():
+    """To raise CHECKED_WITH, read what has become of the names in the adapter, and run these tests."""
+    assert sacrebleu.__version__ == adapter.CHECKED_WITH
+
+
+@pytest.fixture
+def outputs(files):
+    """A system's translations, and a better one's."""
+    return [files.plain(wrong, seed).read_text().splitlines() for wrong, seed in ((0.4, 1), (0.35, 2))]
+
+
+@pytest.mark.parametrize("metric", [BLEU(), CHRF(), CompoundSplitBLEU("en")], ids=["BLEU", "chrF2", "tokenised"])
+def test_a_score_is_that_of_the_sum_of_counts(files, outputs, metric):
+    for output in outputs:
+        counts = adapter.count(metric, output, files.sentences)
+        for part in (slice(None), slice(3, 50)):
+            expected = metric.corpus_score(output[part], [files.sentences[part]]).score
+            assert adapter.score(metric, counts[part]) == pytest.approx(expected) and 10 < expected < 90
+
+
+@pytest.mark.parametrize("test, kind", adapter.TESTS.items())
+def test_p_values_are_those_of_texts(files, outputs, test, kind):
+    metric, references = BLEU(), files.sentences[:40]
+    systems = [*zip("abc", (output[:40] for output in (*outputs, outputs[0])))]
+    _, columns = PairedTest(systems, {"": metric}, [references], kind)()
+    counts = [adapter.count(metric, output, references) for _, output in systems]
+    (p, p_of_itself), signature = adapter.p_values(metric, counts, test)
+    assert p == columns["BLEU"][1].p_value and 0.001 < p < 0.9
+    assert p_of_itself == 1
+    assert signature == f"{kind}:{10_000 if kind == 'ar' else 1000}|seed:12345"

@@ -1,0 +1,44 @@
+"""How a tool ends when it cannot go on."""
+
+import argparse
+
+import pytest
+
+from user_dir.errors import InputError
+from user_dir.tools.shared.command import add_search, exit_in_one_line, new_parser
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (InputError("a.pt is\n  not  a checkpoint"), "tool: a.pt is not a checkpoint"),
+        (FileNotFoundError(2, "No such file", "a.pt"), "tool: [Errno 2] No such file: 'a.pt'"),
+        (ModuleNotFoundError("…", name="matplotlib"), "tool: matplotlib is not installed: pip install matplotlib"),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_one_line(error, code):
+    @exit_in_one_line("tool")
+    def main():
+        raise error
+
+    for _ in range(2):  # a decorated function can be called again
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == code
+
+
+def test_mistakes_of_ours_are_not_hidden():
+    with pytest.raises(ValueError), exit_in_one_line("tool"):
+        raise ValueError
+
+
+@pytest.mark.parametrize("beam", ["0", "-1", "many"])
+def test_numbers(beam, capsys):
+    parser = new_parser("tool", "what for\n\n    tool  FILE")
+    add_search(parser)
+    assert parser.parse_args(["--beam", "3"]) == argparse.Namespace(beam=3, lenpen=0.6)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--beam", beam])
+    assert f"tool: error: argument --beam: invalid number, at least 1, value: '{beam}'" in capsys.readouterr().err
+    assert "\n    tool  FILE\n" in parser.format_help()

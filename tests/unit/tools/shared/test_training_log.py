@@ -1,0 +1,40 @@
+"""What is read from fairseq's logs, as fairseq's own classes write them."""
+
+import math
+
+import pytest
+
+from user_dir.tools.shared.training_log import read_log
+
+
+@pytest.mark.parametrize("header", [True, False], ids=["output", "--log-file"])
+@pytest.mark.parametrize("log_format", ["simple", "json"])
+def test_reads_what_fairseq_writes(fairseq_log, steps, tmp_path, log_format, header):
+    log = read_log(fairseq_log(tmp_path / "train.log", log_format, steps, header))
+    assert set(log) == {"train_inner", "train", "valid"}
+    for kind, expected in steps.items():
+        found = {update: {name: point[name] for name in expected[update]} for update, point in log[kind].items()}
+        assert found == expected
+    assert [point["wall"] for point in log["valid"].values()] == [30.0, 40.0]  # between and at the clock's readings
+
+
+def test_lines_of_a_real_log(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(
+        "2026-11-21 07:22:59 | INFO | train_inner | epoch 001:     50 / 1042 loss=10.748, nll_loss=10.514, ppl=1461.8, "
+        "wps=0, ups=0, wpb=1630.9, bsz=161.4, num_updates=50, lr=0.0005, gnorm=nan, clip=56, train_wall=18, wall=20\n"
+        "2026-11-21 07:23:17 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.613 | nll_loss 6.877 "
+        "| ppl 117.52 | wps 11740.7 | wpb 1412.1 | bsz 157.1 | num_updates 100\n"
+        '{"epoch": 1, "update": 0.1, "loss": "8.\n'
+    )
+    log = read_log(path)
+    assert log["train_inner"][50]["loss"] == 10.748 and math.isnan(log["train_inner"][50]["gnorm"])
+    assert log["valid"][100]["ppl"] == 117.52 and math.isnan(log["valid"][100]["wall"])
+
+
+def test_resumed_training(tmp_path):
+    path = tmp_path / "train.log"
+    line = '{"epoch": 1, "update": 0.1, "loss": "%d", "num_updates": "%d", "wall": "%d"}\n'
+    path.write_text("".join(line % values for values in [(9, 50, 10), (8, 100, 20), (7, 100, 30), (6, 150, 40)]))
+    points = read_log(path)["train_inner"]
+    assert {update: values["loss"] for update, values in points.items()} == {50: 9, 100: 7, 150: 6}

@@ -1,0 +1,137 @@
+"""python -m user_dir.tools.compare: sacrebleu's own numbers and p-values, and one clear line on bad input."""
+
+import itertools
+import re
+import statistics
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from user_dir.tools import compare
+from user_dir.tools.comparison.report import p_value
+from user_dir.tools.comparison.sacrebleu_counts import TESTS
+from user_dir.tools.shared.metrics import CompoundSplitBLEU
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def comparison(files):
+    """comparison(options): the Markdown that is written."""
+
+    def comparison(*options):
+        compare.main(
+            [*map(str, options), "--reference", str(files.reference), "--output", str(files.folder / "report")]
+        )
+        assert (files.folder / "report.png").read_bytes().startswith(b"\x89PNG")
+        assert not list(files.folder.glob("*partial*"))
+        return (files.folder / "report.md").read_text()
+
+    return comparison
+
+
+def differences(text, system):
+    """{score: [difference, p over sentences, p over seeds]}"""
+    lines = [line for line in text.splitlines() if line.startswith(f"| {system} |")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return {row[1]: row[2:] for row in rows if row[1] in ("sacreBLEU", "chrF2", "tokenised BLEU")}
+
+
+def test_numbers_of_the_tables(comparison, files, cells, capsys):
+    runs = {name: [files.plain(wrong, seed) for seed in (1, 2, 3)] for name, wrong in (("worse", 0.4), ("better", 0.2))}
+    text = comparison("--system", "worse", *runs["worse"], "--system", "better", *runs["better"], "--bounds", 5, 10)
+    assert text in capsys.readouterr().out
+    references = files.sentences
+    lengths = np.array([len(line.split()) for line in references])
+    metrics = [BLEU(), CHRF(), CompoundSplitBLEU("en")]
+    everything = range(len(references))
+
+    def mean(name, metric, inside=everything):
+        """The cell, from sacrebleu's public functions."""
+        truth = [[references[i] for i in inside]]
+        outputs = [path.read_text().splitlines() for path in runs[name]]
+        scores = [metric.corpus_score([output[i] for i in inside], truth).score for output in outputs]
+        return f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}", statistics.mean(scores)
+
+    for name in runs:
+        assert cells(text, name) == ["3", *(mean(name, metric)[0] for metric in metrics)]
+    for score_name, metric in zip(("sacreBLEU", "chrF2", "tokenised BLEU"), metrics):
+        gain = mean("better", metric)[1] - mean("worse", metric)[1]
+        assert differences(text, "better")[score_name][:2] == [f"{gain:+.2f}", "< 0.001"]
+    for label, inside in (("3–5", lengths <= 5), ("6–10", (lengths > 5) & (lengths <= 10)), ("11–20", lengths > 10)):
+        inside = np.flatnonzero(inside)
+        assert cells(text, label) == [str(len(inside)), *(mean(name, metrics[0], inside)[0] for name in runs)]
+
+
+def test_identical_systems_do_not_differ(comparison, files):
+    """For which sacrebleu prints p = 0.001."""
+    runs = [files.plain(0.4, seed) for seed in (1, 2)]
+    copies = [files.write(f"copy.{path.name}", path.read_text().splitlines()) for path in runs]
+    text = comparison("--system", "a", *runs, "--system", "b", *copies)
+    assert {tuple(row) for row in differences(text, "b").values()} == {("+0.00", "1.000", "1.000")}
+
+
+def test_two_useless_systems_do_not_differ(comparison, files):
+    runs = [files.write(f"{word}.txt", [word * 5] * 120) for word in "xz"]
+    found = differences(comparison("--system", "x", runs[0], "--system", "z", runs[1]), "z")
+    assert found["sacreBLEU"] == found["tokenised BLEU"] == ["+0.00", "1.000", "–"]
+
+
+def test_two_seeds_of_one_system_do_not_differ(comparison, files):
+    runs = [files.plain(0.4, seed) for seed in (1, 2, 3, 4)]
+    text = comparison("--system", "a", *runs[:2], "--system", "b", *runs[2:])
+    assert all(float(p) > 0.01 for row in differences(text, "b").values() for p in row[1:])
+
+
+@pytest.mark.parametrize("test, kind", TESTS.items())
+def test_p_is_sacrebleus_and_repeats_do_not_lower_it(comparison, files, test, kind):
+    runs = [files.plain(0.4, 1), files.plain(0.35, 2)]
+    systems = [(path.name, path.read_text().splitlines()) for path in runs]
+    results = PairedTest(systems, {"BLEU": BLEU(), "chrF": CHRF()}, [files.sentences], kind)()[1]
+    expected = [p_value(results[name][1].p_value) for name in ("BLEU", "chrF2")]
+    assert 0.001 < results["BLEU"][1].p_value < 0.9
+    repeats = [[files.write(f"{name}.{i}", lines) for i in range(3)] for name, lines in systems]
+    for a, b in ([[run] for run in runs], repeats):
+        found = differences(comparison("--system", "a", *a, "--system", "b", *b, "--test", test), "b")
+        assert [found[name][1] for name in ("sacreBLEU", "chrF2")] == expected
+        assert found["sacreBLEU"][2] == "–"  # no spread, no test
+
+
+def test_other_baseline_and_lengths(comparison, files, cells):
+    source = files.write("test.fr", ["un deux"] * 60 + ["un"] * 60)
+    systems = ["--system", "a", files.plain(0.4, 1), "--system", "b", files.plain(0.2, 1)]
+    text = comparison(*systems, "--baseline", "b", "--lengths-of", source)
+    assert differences(text, "a")["sacreBLEU"][0].startswith("-") and not differences(text, "b")
+    assert cells(text, "1")[0] == cells(text, "2")[0] == "60"
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("--system a A --system b B --baseline c", r"--baseline c is none of the systems \(a, b\)"),
+        ("--system a A", "there is one system"),
+        ("--system a A --system a B", "--system a is given twice"),
+        ("--system a A --system b", "--system b has no files"),
+        ("--system a A --system b A", "is given twice"),
+        ("--system a A --system b nowhere.log", "nowhere.log cannot be read"),
+        ("--system a A B --system b C --test randomisation", "the same number of files for each"),
+        ("--system a A --system b B --lengths-of short", "short has 1 lines and there are 120 segments"),
+        ("--system a A --system b B --output nowhere/report", "No such file or directory"),
+    ],
+)
+def test_bad_comparison_is_one_line(files, refusal, options, words):
+    named = {letter: files.plain(0.4, seed) for seed, letter in enumerate("ABC")}
+    named["short"] = files.write("short", ["one"])
+    options = ["--output", files.folder / "report", *(named.get(word, word) for word in options.split())]
+    assert re.match(f"compare: .*{words}", refusal(compare.main, *options, "--reference", files.reference))
+    assert not list(files.folder.glob("report*"))
+
+
+def test_different_test_sets(files, refusal):
+    orders = enumerate((files.sentences, files.sentences[::-1]))
+    logs = [files.generated(f"{number}.log", lines, lines) for number, lines in orders]
+    systems = itertools.chain(*(("--system", path.name, path) for path in logs))
+    line = refusal(compare.main, *systems, "--target-lang", "en", "--output", files.folder / "report")
+    assert "different references (T- lines)" in line

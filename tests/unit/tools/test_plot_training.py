@@ -1,0 +1,76 @@
+"""python -m user_dir.tools.plot_training: what is drawn of fairseq's logs; bad input is one line."""
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from user_dir.tools import plot_training as tool  # noqa: E402
+
+
+@pytest.fixture
+def log(fairseq_log, steps, tmp_path):
+    return tool.read_log(fairseq_log(tmp_path / "train.log", "simple", steps))
+
+
+def test_curves(log):
+    assert tool.curve(log["valid"], "ppl", "num_updates") == ([75, 100], [300.5, 117.5])
+    assert tool.curve(log["train_inner"], "loss", "wall") == ([20 / 3600, 40 / 3600], [10.5, 8.5])
+    assert tool.curve({50: {"gnorm": float("nan"), "num_updates": 50}}, "gnorm", "num_updates") == ([], [])
+
+
+def test_picture(fairseq_log, steps, tmp_path, capsys):
+    logs = [str(fairseq_log(tmp_path / f"{kind}.log", kind, steps, header=True)) for kind in ("simple", "json")]
+    tool.main([*logs, "--output", str(tmp_path / "training.png")])
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == f"{tmp_path / 'training.png'}\n"
+
+
+def test_panels(log):
+    figure = tool.draw([log, log, log], ["base", "base", "relative"], [*tool.TITLES, "nowhere"], "num_updates")
+    panels = {axis.get_title(): axis for axis in figure.axes}
+    assert list(panels) == list(tool.TITLES.values())
+    lines = [line for line in panels[tool.TITLES["loss"]].lines if len(line.get_xdata())]
+    assert [list(line.get_ydata()) for line in lines] == [[10.5, 8.5], [9.0, 7.5]] * 3
+    assert lines[0].get_color() == lines[2].get_color() != lines[4].get_color()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "relative", "validation"]
+    bleu = panels[tool.TITLES["bleu"]].lines
+    assert [list(line.get_ydata()) for line in bleu if len(line.get_xdata())] == [[3.25, 4.5]] * 3
+
+
+def test_epochs_where_there_are_no_intervals(log):
+    del log["train_inner"]
+    (axis,) = tool.draw([log], ["a"], ["lr"], "num_updates").axes
+    assert [list(line.get_ydata()) for line in axis.lines if len(line.get_xdata())] == [[1e-3]]
+
+
+@pytest.mark.parametrize(
+    "content, more, words",
+    [
+        ("", [], "train.log holds no line of a training"),
+        ("hello\n{}\nepoch 1 | nothing\n", [], "holds no line of a training"),
+        (None, [], "No such file"),
+        (
+            '{"epoch": 1, "loss": "9", "num_updates": "50"}',
+            ["--values", "kappa"],
+            "no log has kappa.*there are epoch, loss, num_updates",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, content, more, words):
+    if content is not None:
+        (tmp_path / "train.log").write_text(content)
+    with pytest.raises(SystemExit, match=words) as stop:
+        tool.main([str(tmp_path / "train.log"), *more, "--output", str(tmp_path / "a.png")])
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_training: ")
+    assert not any(tmp_path.glob("a.*"))
+
+
+def test_a_name_for_each_log(capsys):
+    with pytest.raises(SystemExit):
+        tool.main(["a.log", "b.log", "--names", "a", "--output", "a.png"])
+    assert "2 logs and 1 --names" in capsys.readouterr().err
+
+
+def test_default_names(tmp_path):
+    assert tool.names_of([tmp_path / "a" / "train.log", tmp_path / "b" / "train.log"]) == ["a", "b"]
+    assert tool.names_of([tmp_path / "a.log", tmp_path / "b.log"]) == ["a", "b"]

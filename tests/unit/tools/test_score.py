@@ -1,0 +1,118 @@
+"""python -m user_dir.tools.score: sacrebleu's own numbers, and one clear line on bad input."""
+
+import re
+
+import pytest
+from sacrebleu.metrics import BLEU
+from sacremoses import MosesTokenizer
+
+from user_dir.tools import score
+
+from support import run
+
+
+def test_scores_are_those_of_sacrebleus_command(files, cells, capsys):
+    runs = [files.plain(0.2, 1), files.plain(0.5, 2)]
+    score.main([*map(str, runs), "--reference", str(files.reference)])
+    printed = capsys.readouterr().out
+
+    def split(path):
+        lines = [MosesTokenizer("en").tokenize(line, return_str=True) for line in path.read_text().splitlines()]
+        return files.write(f"{path.name}.atat", [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in lines])
+
+    def sacrebleu(reference, path, *options):
+        return run("sacrebleu", reference, "-i", path, "-b", "-w", 2, *options).stdout.strip()
+
+    for path in runs:
+        options = ["--tokenize", "none", "--force", "--smooth-method", "none"]
+        tokenised = sacrebleu(split(files.reference), split(path), *options)
+        expected = [sacrebleu(files.reference, path), sacrebleu(files.reference, path, "-m", "chrf"), tokenised]
+        assert cells(printed, path) == expected
+        assert len({*cells(printed, path)}) == 3
+    assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in printed
+    assert "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:" in printed
+    assert "tok:moses-en-compounds|smooth:none" in printed
+
+
+def test_generated_by_number_of_segment(files, cells, capsys):
+    """Detokenised, tokenised and plain give the same scores; so do T- lines and the reference."""
+    plain, references = files.plain(0.3, 1), files.sentences
+    hypotheses = plain.read_text().splitlines()
+    hypotheses[7] = ""
+    files.write(plain.name, hypotheses)
+    logs = [files.generated(f"{d}.log", hypotheses, references, d) for d in (True, False)]
+
+    def scores(path, *options):
+        score.main([str(path), *map(str, options)])
+        return cells(capsys.readouterr().out, path)
+
+    score.main([*map(str, logs), str(plain), "--reference", str(files.reference)])
+    printed = capsys.readouterr().out
+    expected = cells(printed, plain)
+    assert cells(printed, logs[0]) == expected
+    bleu = BLEU(tokenize="none", force=True)
+    moses = MosesTokenizer("en")
+    texts = [[moses.tokenize(line, return_str=True) for line in lines] for lines in (hypotheses, references)]
+    assert scores(logs[1], "--target-lang", "en")[-1] == f"{bleu.corpus_score(texts[0], [texts[1]]).score:.2f}"
+    as_tokens = f"{BLEU(force=True).corpus_score(texts[0], [references]).score:.2f}"
+    found = scores(logs[1], "--reference", files.reference, "--tokenised", "no")
+    assert found[0] == as_tokens != expected[0]
+    score.main([str(logs[0]), "--target-lang", "en"])
+    printed = capsys.readouterr().out
+    assert cells(printed, logs[0]) == expected and "give --reference for scores to report" in printed
+
+
+def missing_segment(files):
+    return [files.generated("a.log", files.sentences, files.sentences, skip=(3, 5))]
+
+
+def missing_end(files):
+    path = files.generated("a.log", files.sentences, files.sentences, skip=(118, 119))
+    return [path, "--reference", files.reference]
+
+
+def duplicate(files):
+    path = files.generated("a.log", files.sentences, files.sentences)
+    path.write_text(path.read_text() * 2)
+    return [path]
+
+
+def subwords(files):
+    return [files.write("a.txt", ["a wo@@ rd"] * 120), "--reference", files.reference]
+
+
+def too_long(files):
+    path = files.generated("a.log", files.sentences, files.sentences)
+    return [path, "--reference", files.write("b.en", files.sentences[:100])]
+
+
+MISTAKES = [
+    (
+        missing_segment,
+        r"a.log: 2 of 120 segments were not translated, the first is number 3 .*--required-batch-size-multiple 1",
+    ),
+    (missing_end, r"a.log: 2 of 120 segments were not translated, the first is number 118 "),
+    (duplicate, r"a.log, line 602: S-119 occurs a second time.*--nbest 1"),
+    (too_long, r"a.log has 120 segments and the reference has 100"),
+    (subwords, r"a.txt: segment 0 is in subwords \(a wo@@ rd …\): translate with --remove-bpe"),
+    (lambda files: [files.write("a.txt", [])], "a.txt is empty"),
+    (lambda files: [files.folder / "a.txt"], "a.txt cannot be read: No such file"),
+    (lambda files: [files.folder], "cannot be read: Is a directory"),
+    (lambda files: [files.write("a.txt", ["a"])], "a.txt is plain text, .*give --reference FILE"),
+    (
+        lambda files: [files.write("a.txt", ["a"]), "--reference", files.reference],
+        "a.txt has 1 lines and .*test.en has 120",
+    ),
+    (lambda files: [files.reference, files.reference, "--reference", files.reference], "test.en is given twice"),
+]
+
+
+@pytest.mark.parametrize("mistake, words", MISTAKES, ids=[words[:20] for _, words in MISTAKES])
+def test_bad_input_is_one_line(files, refusal, mistake, words):
+    assert re.match(f"score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
+
+
+def test_language_and_encoding(files, refusal):
+    assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]))
+    (files.folder / "latin1.txt").write_bytes("façade\n".encode("latin1"))
+    assert "is not text in UTF-8" in refusal(score.main, files.folder / "latin1.txt", "--reference", files.reference)

@@ -1,0 +1,72 @@
+"""What the tools share as commands: their parsers, options of several, and one line where they cannot go on."""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import sys
+
+from ...errors import InputError
+
+
+def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:
+    """A parser for `tool`, whose help shows its module's docstring as it stands."""
+    style = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog=tool, description=docstring, formatter_class=style)
+
+
+def positive(value: str) -> int:
+    """A type of options: a whole number, at least 1."""
+    if (number := int(value)) < 1:
+        raise ValueError
+    return number
+
+
+positive.__name__ = "number, at least 1,"  # for argparse's message
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", type=pathlib.Path, help="as fairseq or average_checkpoints wrote it")
+
+
+def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
+    """The data-bin folder, as an argument or an option called `name`."""
+    help = "the data-bin folder (default: that of the training)"
+    parser.add_argument(name, type=pathlib.Path, help=help, **more)
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--beam", type=positive, default=4, metavar="N", help="beam size (default: %(default)s)")
+    parser.add_argument(
+        "--lenpen",
+        type=float,
+        default=0.6,
+        metavar="A",
+        help="fairseq's length penalty: scores are divided by length^A, where Vaswani et al. 2017 divide by "
+        "((5 + length)/6)^A (default: %(default)s)",
+    )
+
+
+def add_picture(parser: argparse.ArgumentParser) -> None:
+    help = "the picture; its ending says the format (png, pdf, svg)"
+    parser.add_argument("--output", type=pathlib.Path, required=True, help=help)
+
+
+@contextlib.contextmanager
+def exit_in_one_line(tool: str):
+    """Ends the command `tool` with one line if its input is unsuitable, a file cannot be used or a library is missing.
+
+    Ctrl-C and a reader that goes away (`… | head`) end it without a word, with the status that a shell gives for them.
+    It decorates a tool's main().
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sys.exit(f"{tool}: {error.name} is not installed: pip install {error.name}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes when it ends
+        sys.exit(141)
+    except (InputError, OSError) as error:
+        sys.exit(f"{tool}: {' '.join(str(error).split())}")

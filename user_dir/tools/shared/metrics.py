@@ -1,0 +1,76 @@
+"""The scores, all computed by sacrebleu: which there are, on which texts, and how they are written down."""
+
+import functools
+import pathlib
+import re
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
+from sacremoses import MosesTokenizer
+
+from .translations import Run
+
+TOKENS = "BLEU of tokens"
+
+
+class CompoundSplitting(BaseTokenizer):
+    """Moses tokens, and "rich-text format" as "rich ##AT##-##AT## text format"."""
+
+    def __init__(self, language: str):
+        self.language = language
+        self.moses = MosesTokenizer(language)
+        self.split = functools.lru_cache(maxsize=2**16)(self.split)  # the reference is tokenised for every run
+
+    def signature(self) -> str:
+        return f"moses-{self.language}-compounds"
+
+    def __call__(self, line: str) -> str:
+        return self.split(line)
+
+    def split(self, line: str) -> str:
+        # Of bytes, as Perl does it in get_ende_bleu.sh: a match takes a letter on each side, so that b-c stays in
+        # a-b-c, but of a letter of two bytes only one.
+        tokens = self.moses.tokenize(line, return_str=True).encode()
+        return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens).decode()
+
+
+class CompoundSplitBLEU(BLEU):
+    """BLEU as multi-bleu.perl computes it, over tokens of CompoundSplitting; takes detokenised text."""
+
+    def __init__(self, language: str):
+        super().__init__(tokenize="none", smooth_method="none", force=True)
+        self.tokenizer = CompoundSplitting(language)
+        self.tokenizer_signature = self.tokenizer.signature()
+
+
+def token_bleu() -> BLEU:
+    """BLEU as fairseq-generate and multi-bleu.perl compute it, over tokens as they are."""
+    return BLEU(tokenize="none", smooth_method="none", force=True)
+
+
+def metrics(runs: list[Run], language: str) -> dict[str, Metric]:
+    """The scores by name that all of the runs allow."""
+    found = {"sacreBLEU": BLEU(), "chrF2": CHRF(), "tokenised BLEU": CompoundSplitBLEU(language)}
+    if all(run.hypothesis_tokens for run in runs):
+        found[TOKENS] = token_bleu()
+    return found
+
+
+def texts(run: Run, name: str) -> tuple[list[str], list[str]]:
+    """Hypotheses and references for the score called `name`."""
+    return (run.hypothesis_tokens, run.reference_tokens) if name == TOKENS else (run.hypotheses, run.references)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; numbers are the columns after the first."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def signatures(used: dict[str, Metric], reference: pathlib.Path | None) -> str:
+    """What makes the scores repeatable, as a Markdown list; after the metrics have been used."""
+    kinds = {name: "chrF2" if name == "chrF2" else "BLEU" for name in used}
+    lines = [f"- {name}: `{kinds[name]}|{metric.get_signature()}`" for name, metric in used.items()]
+    source = reference or "the T- lines, which went through tokenisation: give --reference for scores to report"
+    return "\n".join([*lines, f"- reference: {source}"])
