@@ -23,7 +23,7 @@ preparation=(--bpe-operations 4000 ${PAIRS:+--max-pairs "$PAIRS"})
 training=(--arch "$arch")
 case $arch in *_tiny) training+=(--encoder-layers 3 --decoder-layers 2 --encoder-ffn-embed-dim 512) ;; esac
 training+=(--encoder-normalize-before --decoder-normalize-before --share-all-embeddings --dropout 0
-  --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000
+  --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000
   --optimizer fused_adam --adam-betas '(0.9, 0.98)' --clip-norm 1
   --lr 5e-3 --lr-scheduler polynomial_decay --warmup-updates 250)
 # A hypothesis' log-probability is divided by length^lenpen (Vaswani et al. 2017 divide by ((5 + length)/6)^0.6, and

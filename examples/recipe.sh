@@ -107,7 +107,7 @@ run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED}
 
 # Every recipe and family takes its optimizer from here; what it does to branch weights no other family has.
 frozen=$((UPDATES < 60000 ? UPDATES / 6 : 10000))  # the last ones; Ahmed et al. 2017, 4: 10,000 of 60,000, of 250,000
-training=("${model[@]}" "${training[@]}" --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+training=("${model[@]}" "${training[@]}" --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
   --optimizer fused_adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --branch-frozen-updates "$frozen"
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates "$warmup" --warmup-init-lr 1e-7
   --max-update "$UPDATES" --seed "$SEED")

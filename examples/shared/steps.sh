@@ -122,7 +122,7 @@ show_and_keep() {  # file, command ...
 }
 
 lock() {  # what is written: holds the shell's file 9 until this shell and all that it starts have ended
-  python data-prep/locking.py 9 "$1"
+  PYTHONPATH=data-prep python -m preparation.locking 9 "$1"
 }
 
 # ---- steps
