@@ -16,7 +16,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
 
 import user_dir
-from user_dir.architectures import FAMILIES, family_options
+from user_dir.architectures import FAMILIES
 from user_dir.branch_training import BranchTraining
 
 import equations
@@ -39,7 +39,7 @@ PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 
 def families_with(option):
     """The names of the families that set this option of user_dir/config.py: a test of what it does runs over them."""
-    return [family for family in FAMILIES if option in family_options(family, "base")]
+    return [family for family in FAMILIES if option in FAMILIES[family].options]
 
 
 def run(*command, ok=True, cwd=PROJECT, env=None):

@@ -49,7 +49,7 @@ def add_family(name: str, family: Family, model: type = TransformerModel) -> Non
 
 
 def add_size(name: str, family: Family, size: str) -> None:
-    options = {**size_options(*SIZES[size]), **family.options, **(family.big if size.startswith("big") else {})}
+    options = {**size_options(*SIZES[size]), **family.options_of(size)}
 
     @register_model_architecture(name, f"{name}_{size}")
     def architecture(args) -> None:

@@ -21,6 +21,9 @@ class Family(NamedTuple):
     updates: tuple[int, int] = (100_000, 300_000)
     averaged: tuple[int, int] = (5, 20)  # checkpoints; 1 is the last one as it is
 
+    def options_of(self, size: str) -> dict:
+        return {**self.options, **self.big} if size.startswith("big") else self.options
+
 
 RELATIVE = {
     "relative_positions": "keys_and_values",

@@ -7,7 +7,7 @@ import pytest
 from fairseq import models, options
 from fairseq.data import Dictionary
 
-from user_dir.architectures import FAMILIES, SIZES, family_options
+from user_dir.architectures import FAMILIES, SIZES
 
 from support import families_with
 
@@ -69,7 +69,7 @@ def test_branches_are_the_papers():
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_combination_is_both(size):
-    relative, weighted = (family_options(f"{name}_transformer", size) for name in ("relative", "weighted"))
+    relative, weighted = (FAMILIES[f"{name}_transformer"].options_of(size) for name in ("relative", "weighted"))
     args = vars(parse("--arch", f"weighted_relative_transformer_{size}"))
     assert {**relative, **weighted}.items() <= args.items()
 
@@ -77,7 +77,7 @@ def test_the_combination_is_both(size):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_differs_in_its_own_options_alone(family):
     plain, other = (vars(parse("--arch", f"{name}_base")) for name in ("vaswani_transformer", family))
-    assert other == {**plain, **family_options(family, "base"), "arch": f"{family}_base"}
+    assert other == {**plain, **FAMILIES[family].options_of("base"), "arch": f"{family}_base"}
 
 
 @pytest.mark.parametrize("size", SIZES)
