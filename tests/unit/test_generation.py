@@ -194,10 +194,10 @@ def test_scores_of_references(pair, search, batch, dictionary, family, ensemble)
     inputs = {**batch, "prev_output_tokens": given}
     scorer, sample = SequenceScorer(dictionary, compute_alignment=True), {"net_input": inputs, "target": target}
     scored = scorer.generate(ours, sample)
-    for (reference,), hypothesis in zip(scored, found, strict=True):
-        both = (either["positional_scores"].double() for either in (ours, hypothesis))
+    for (score,), hypothesis in zip(scored, found, strict=True):
+        both = (either["positional_scores"].double() for either in (score, hypothesis))
         torch.testing.assert_close(*both, atol=1e-5, rtol=0)
-        assert reference["attention"].shape == (target.size(1), 9) and reference["alignment"] is not None
+        assert score["attention"].shape == (target.size(1), 9) and score["alignment"] is not None
     if family == "vaswani_transformer":
         assert_same(scored, scorer.generate(references, sample))
 
