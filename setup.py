@@ -1,4 +1,4 @@
-"""Installs user_dir as a package and what it needs; examples/install/environment.sh installs the versions that are tested."""
+"""Installs user_dir as a package, and what it needs; examples/install/ has the versions that are tested."""
 
 import pathlib
 
