@@ -1,4 +1,4 @@
-"""examples/quickstart.sh itself, on a few hundred pairs of the real corpus and a few updates."""
+"""examples/quickstart.sh itself, on a few hundred pairs of the real corpus and a few updates; README.md's commands."""
 
 import re
 import sys
@@ -19,30 +19,57 @@ def test_number_of_updates():
     assert done.returncode == 1 and "UPDATES is many, and has to be a whole number of at least 1" in done.stderr
 
 
-def test_quickstart(tmp_path):
-    done = run_quickstart(tmp_path)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run, and the process that made it."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    done = run_quickstart(folder)
     if "network" in done.stderr and done.returncode:
         pytest.skip(f"the corpus cannot be fetched here: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder, done
+
+
+def test_quickstart(finished):
+    folder, done = finished
     assert len(re.findall(r"^update \d+ of 30: loss", done.stdout, re.MULTILINE)) == 4
     assert len(re.findall(r"^translation  ", done.stdout, re.MULTILINE)) == 10
     assert re.search(r"^BLEU\|.*version:.* = [\d.]+", done.stdout, re.MULTILINE)
     assert len(re.findall(r"^ +\d+ s  ", done.stdout, re.MULTILINE)) == 6
     assert "tatoeba.org" in done.stdout
-    translations = (tmp_path / "translations.en").read_text().splitlines()
+    translations = (folder / "translations.en").read_text().splitlines()
     assert len(translations) == 2000
     for picture in ("training.png", "attention.png"):
-        assert str(tmp_path / picture) in done.stdout and (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+        assert str(folder / picture) in done.stdout and (folder / picture).read_bytes().startswith(b"\x89PNG")
     *_, title, command = done.stdout.splitlines()
     assert title.startswith("== translate a sentence of your own") and command.startswith("nmt-translate ")
     answer = run("bash", "-c", command).stdout  # as a reader pastes it
     assert answer.endswith("\n") and answer.count("\n") == 1
 
-    again = run_quickstart(tmp_path)
+    again = run_quickstart(folder)
     assert again.returncode == 0 and "average.pt is there" in again.stdout
     score = re.compile(r"^BLEU\|.*$", re.MULTILINE)
     assert score.search(again.stdout)[0] == score.search(done.stdout)[0]
 
-    other = run_quickstart(tmp_path, "--seed", "7")
+    other = run_quickstart(folder, "--seed", "7")
     assert other.returncode == 1
     assert "holds a run with other options" in other.stderr and "OUTPUT=" in other.stderr
+
+
+def test_the_front_pages_commands(finished, tmp_path):
+    """README.md's commands that need no training, as they stand there but for the folders of this smaller run."""
+    folder, _ = finished
+    page = (PROJECT / "README.md").read_text(encoding="utf-8")
+    page = page.replace("runs/vaswani_transformer_tiny.fr-en", str(folder)).replace("runs/*/", f"{folder}/")
+    page = page.replace("data/tatoeba.fr-en/", "data/tatoeba.fr-en.400/").replace("--output ", f"--output {tmp_path}/")
+    blocks = re.findall(r"^```(python)?\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    commands = [line for kind, text in blocks if not kind for line in text.splitlines()]
+    commands = [line for line in commands if line.startswith("nmt-") or "--dry-run" in line]
+    assert len(commands) == 7
+    environment = {"VIRTUAL_ENV": sys.prefix}
+    for command in commands:
+        run("bash", "-c", command, env=environment)
+    (python,) = (text for kind, text in blocks if kind)
+    assert run("python", "-c", python).stdout.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"valid.en", "training.png", "attention.png"}
+    assert (tmp_path / "valid.en").read_text().count("\n") == 2000

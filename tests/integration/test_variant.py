@@ -9,7 +9,7 @@ import torch
 from user_dir.architectures import FAMILIES
 from user_dir.layers import SELF_ATTENTIONS
 
-from support import PROJECT, TINY, run
+from support import PROJECT, run
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def test_cached_decoding_equals_full(alibi, build, batch, options):
         torch.testing.assert_close(step[:, 0], full[:, length - 1])
 
 
-def test_trains_and_decodes_by_fairseqs_commands(folder, toy_data, tmp_path):
-    data = toy_data(train=200)
-    options = "--optimizer fused_adam --lr 5e-3 --max-tokens 500 --max-update 20"
-    sizes = [*TINY, "--alibi-steepest", "4", "--save-dir", tmp_path, "--no-epoch-checkpoints"]
-    run("fairseq-train", data, "--user-dir", folder, "--arch", "alibi_transformer_tiny", *options.split(), *sizes)
+def test_trains_and_decodes_by_fairseqs_commands(folder, copies, tmp_path):
+    options = f"""--user-dir {folder} --arch alibi_transformer_tiny --alibi-steepest 4 --encoder-layers 1
+        --decoder-layers 1 --optimizer fused_adam --lr 5e-3 --max-tokens 500 --max-update 20 --disable-validation
+        --no-epoch-checkpoints --save-dir {tmp_path}"""
+    run("fairseq-train", copies, *options.split())
     path = tmp_path / "checkpoint_last.pt"
     assert torch.load(path)["cfg"]["model"].alibi_steepest == 4
-    done = run("fairseq-generate", data, "--user-dir", folder, "--path", path, "--required-batch-size-multiple", "1")
+    done = run("fairseq-generate", copies, "--user-dir", folder, "--path", path, "--required-batch-size-multiple", "1")
     assert len(re.findall(r"^H-", done.stdout, re.MULTILINE)) == 50
