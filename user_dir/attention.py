@@ -7,7 +7,6 @@ Shapes: T target (query) length, S source (key) length, B batch, d = d_model, h 
 A variant with another score or value term overrides `attend`; one that treats each head by itself overrides `output`.
 """
 
-
 import torch
 import torch.nn.functional as F
 from fairseq import modules

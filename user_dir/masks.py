@@ -4,7 +4,6 @@ fairseq gives padding [B, S], True at padding, and attn_mask [T, S], added to th
 both, broadcastable to [B, h, T, S]: bool, True where a key may be seen, or added to the scores.
 """
 
-
 import torch
 from torch import Tensor
 

@@ -10,7 +10,6 @@ others it computes what a Transformer of the matrices M κ_i W^O_i and M α_i W2
 Shapes: T positions, B sentences, M branches, h heads, d = d_model.
 """
 
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
