@@ -75,7 +75,7 @@ class ProjectedLoss(torch.autograd.Function):
         grad_w = None
         if wanted and ctx.needs_input_grad[1]:
             grad_w = (-each * sum_x).expand_as(weight).to(weight.dtype, copy=True)
-        loss, nll_loss, correct = x.new_zeros(3, dtype=wide)
+        loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
         size = max(1, CHUNK // vocabulary)
         for start in range(0, tokens, size):
             rows = slice(start, start + size)

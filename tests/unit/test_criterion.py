@@ -94,6 +94,13 @@ def test_without_gradients_none_are_made(build, both, sample):
     assert not ours[0].requires_grad
 
 
+def test_the_loss_can_be_changed_in_place(build, both, sample):
+    """As fairseq does with the batch of a process that has none of its own: `loss *= 0`."""
+    loss, _, _ = both()[0](build("vaswani_transformer_base"), sample)
+    loss *= 0
+    loss.backward()
+
+
 def test_nothing_but_padding_costs_nothing(build, both, sample):
     sample["target"].fill_(PAD)
     for loss_of in both():
