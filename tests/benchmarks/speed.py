@@ -5,7 +5,7 @@
 `weighted_transformer` is timed in each of its forms, and as a loop over branches, as its equations are written.
 One training step is forward, loss and backward, with fairseq's `label_smoothed_cross_entropy` for its own model and our
 fused one for ours; an update is that and the optimizer's, fairseq's `adam` and our `fused_adam`; generation is beam
-search with 4 beams to a fixed length. trainer.py times fairseq's own trainer and generator.
+search with 4 beams to a fixed length. trainer.py times fairseq's own trainer.
 Run it with nothing else running. Ratios are of medians; the spread says how quiet the machine was.
 """
 
