@@ -9,7 +9,7 @@ is no weight decay; after each update they are projected onto the simplex. The g
 optimizer's checkpoint, so that a resumed run goes on where it was and updates skipped for overflow do not count.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from fairseq.logging import metrics
@@ -18,21 +18,18 @@ from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
 from omegaconf import II
 
 from .branch_training import BranchTraining, BranchTrainingError
+from .config import option
 from .simplex import project_
 
 
 @dataclass
 class FusedAdamConfig(FairseqAdamConfig):
-    branch_warmup_updates: int = field(
-        default=400,
-        metadata={"help": "warm-up of the learning rate of branch weights (Ahmed et al. 2017, section 4)"},
+    branch_warmup_updates: int = option(
+        400, "warm-up of the learning rate of branch weights (Ahmed et al. 2017, section 4)"
     )
-    branch_frozen_updates: int = field(
-        default=10000,
-        metadata={
-            "help": "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); "
-            "0: never"
-        },
+    branch_frozen_updates: int = option(
+        10000,
+        "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); 0: never",
     )
     max_update: int = II("optimization.max_update")
     use_bmuf: bool = II("optimization.use_bmuf")

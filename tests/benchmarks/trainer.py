@@ -17,16 +17,15 @@ import random
 import statistics
 import subprocess
 import tempfile
-import time
 
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
+from speed import STOCK, time_in_turn
 
 from user_dir.architectures import FAMILIES, SIZES
 
-STOCK = "transformer"
 OURS = "--optimizer fused_adam --criterion fused_label_smoothed_cross_entropy --branch-frozen-updates 0"
 FAIRSEQS = "--optimizer adam --criterion label_smoothed_cross_entropy"
 COMMON = """--share-all-embeddings --label-smoothing 0.1 --clip-norm 1 --lr 5e-4 --lr-scheduler inverse_sqrt --seed 1
@@ -70,25 +69,13 @@ def build_trainer(family: str, args, data: pathlib.Path) -> tuple[Trainer, objec
     return trainer, batches
 
 
-def update(trainer: Trainer, batches, count: int) -> int:
-    """`count` updates; returns the target words in them."""
-    words = 0
+def update(trainer: Trainer, batches, count: int, words: list[int]) -> None:
+    """`count` updates; appends the number of target words in them."""
+    words.append(0)
     for _ in range(count):
         sample = next(batches)
-        words += sample["ntokens"]
+        words[-1] += sample["ntokens"]
         trainer.train_step([sample])
-    return words
-
-
-def in_turn(actions: dict, rounds: int) -> dict[str, list[float]]:
-    """Words a second of each action in each round, after one round that is not counted."""
-    speeds = {name: [] for name in actions}
-    for _ in range(rounds + 1):
-        for name, action in actions.items():
-            start = time.perf_counter()
-            words = action()
-            speeds[name].append(words / (time.perf_counter() - start))
-    return {name: values[1:] for name, values in speeds.items()}
 
 
 def report(title: str, speeds: dict[str, list[float]]) -> dict:
@@ -121,8 +108,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = args.data or made_up(args.vocabulary, pathlib.Path(folder))
         trainers = {family: build_trainer(family, args, data) for family in (STOCK, *args.arch)}
-        actions = {name: functools.partial(update, *both, args.updates) for name, both in trainers.items()}
-        found = {"updates": report("updates", in_turn(actions, args.rounds))}
+        words = {name: [] for name in trainers}
+        steps = {name: functools.partial(update, *both, args.updates, words[name]) for name, both in trainers.items()}
+        times = time_in_turn(steps, args.rounds)
+        # the first round is not counted
+        speeds = {name: [count / s for count, s in zip(words[name][1:], times[name], strict=True)] for name in times}
+        found = {"updates": report("updates", speeds)}
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
