@@ -208,3 +208,29 @@ def assert_on_simplex(vectors, tolerance=1e-6):
     for vector in vectors:
         assert vector.min() >= 0
         assert abs(vector.double().sum().item() - 1) <= tolerance
+
+
+def randomise(model, seed):
+    """`model` with other weights, no bias among them zero, which nothing would notice missing. κ and α stay."""
+    torch.manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if "output_projection" not in name and not hasattr(parameter, "param_group"):
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    model.decoder.output_projection.weight.data[EOS] *= 2  # some end early
+    return model
+
+
+def assert_same(found, expected):
+    """The same hypotheses of fairseq's generator, with their scores and attention."""
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            for what in ("score", "positional_scores", "attention"):
+                torch.testing.assert_close(a[what], b[what], atol=1e-5, rtol=1e-5, check_dtype=False)
+            # pairs of positions, or each position's attention in six decimals
+            alignments = (torch.tensor([[float(value) for value in pair] for pair in h["alignment"]]) for h in (a, b))
+            torch.testing.assert_close(*alignments, atol=2e-6, rtol=0)
+
+
+def words(found):
+    return [h["tokens"].tolist() for hypotheses in found for h in hypotheses]

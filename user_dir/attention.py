@@ -159,12 +159,12 @@ class MultiheadAttention(modules.MultiheadAttention):
                 beams = shared_beams(key, self.beam_size)
                 k, v = self.split_heads(key[:, ::beams], *fuse(self.k_proj, self.v_proj))
                 padding = None if key_padding_mask is None else key_padding_mask[::beams]
-                cache = {"beams": beams, "prev_key": k, "prev_value": v, "prev_key_padding_mask": padding}
-            k, v, padding = cache["prev_key"], cache["prev_value"], cache["prev_key_padding_mask"]
+                mask = visible_keys(padding, None, query.dtype)
+                cache = {"beams": beams, "prev_key": k, "prev_value": v, "mask": mask}
+            k, v, mask = cache["prev_key"], cache["prev_value"], cache["mask"]
             (q,) = self.split_heads(query, *fuse(self.q_proj))
             if cache["beams"] > 1:  # [B·beams, h, T, d_k] → [B, h, beams·T, d_k]
                 q = q.unflatten(0, (-1, cache["beams"])).transpose(1, 2).flatten(2, 3)
-            mask = visible_keys(padding, None, q.dtype)
         self._set_input_buffer(incremental_state, cache)
         return q, k, v, mask
 
@@ -181,15 +181,18 @@ class MultiheadAttention(modules.MultiheadAttention):
         if self.self_attention:
             for name in ("keys", "values"):
                 cache[name] = reorder(cache[name], cache["length"], new_order)
-        beams = cache.get("beams", 1)
+        beams, answers = cache.get("beams", 1), incremental_state.get(ONE_ORDER, {})
+        if "prev_key" in cache and beams == 1 and repeats(new_order, self.beam_size, len(cache["prev_key"]), answers):
+            cache["beams"] = self.beam_size
+            return incremental_state
         if beams > 1:
             if len(new_order) == beams * len(cache["prev_key"]):
                 return incremental_state
-            if stay_together(new_order, beams, incremental_state.get(ONE_ORDER, {})):
+            if stay_together(new_order, beams, answers):
                 new_order = new_order[::beams] // beams
             else:
                 new_order, cache["beams"] = new_order // beams, 1
-        for name in ("prev_key", "prev_value", "prev_key_padding_mask"):
+        for name in ("prev_key", "prev_value", "mask", "prev_key_padding_mask"):
             if cache.get(name) is not None:
                 cache[name] = cache[name].index_select(0, new_order)
         return self._set_input_buffer(incremental_state, cache)
@@ -253,6 +256,15 @@ def shared_beams(key: Tensor, beams: int) -> int:
         return 1
     sentences = key.unflatten(1, (-1, beams))
     return beams if torch.equal(sentences, sentences[:, :, :1].expand_as(sentences)) else 1
+
+
+def repeats(order: Tensor, times: int, rows: int, answers: dict) -> bool:
+    """Whether `order` is that of a search in which each of `rows` sentences gets `times` beams; see `stay_together`."""
+    if times == 1 or len(order) != times * rows:
+        return False
+    if "repeats" not in answers:
+        answers["repeats"] = torch.equal(order, torch.arange(rows, device=order.device).repeat_interleave(times))
+    return answers["repeats"]
 
 
 def stay_together(order: Tensor, beams: int, answers: dict) -> bool:

@@ -1,11 +1,13 @@
 """Model, encoder and decoder: fairseq's, with layers chosen from the configuration."""
 
+import functools
+
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
-from .attention import ONE_ORDER
+from .attention import ONE_ORDER, MultiheadAttention
 from .autocast import autocast
 from .branch_log import BranchLog, branched_blocks
 from .branch_training import BranchTraining, refuse_training
@@ -138,9 +140,15 @@ class TransformerDecoder(TransformerDecoderBase):
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
 
+    @functools.cached_property
+    def attentions(self) -> list[MultiheadAttention]:
+        """Those that keep something of the steps before; fairseq looks for them at every step."""
+        return [module for module in self.modules() if isinstance(module, MultiheadAttention)]
+
     def reorder_incremental_state_scripting(self, incremental_state, new_order):
         incremental_state[ONE_ORDER] = {}
-        super().reorder_incremental_state_scripting(incremental_state, new_order)
+        for attention in self.attentions:
+            attention.reorder_incremental_state(incremental_state, new_order)
         del incremental_state[ONE_ORDER]
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:

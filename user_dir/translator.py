@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
+from .generator import BeamSearchGenerator
 from .preparation import CONTINUED, Preparation, PreparedText, SplitText, preparation_of
 
 
@@ -141,12 +142,12 @@ class Translator:
         return self.task.source_dictionary.encode_line(subwords, add_if_not_exist=False).long()
 
     def generator(self, beam: int = 4, lenpen: float = 0.6):
-        """fairseq's beam search.
+        """Beam search.
 
         Translations have at most 50 subwords more than the source (Vaswani et al. 2017, section 6.1).
         """
         options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50)
-        return self.task.build_generator(self.models, options)
+        return self.task.build_generator(self.models, options, BeamSearchGenerator)
 
     def beam_search(
         self,

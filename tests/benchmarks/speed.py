@@ -28,6 +28,7 @@ from omegaconf import OmegaConf
 from user_dir.architectures import FAMILIES, SIZES, set_defaults, size_options
 from user_dir.branched_attention import BranchedAttention
 from user_dir.criterion import FusedLabelSmoothedCrossEntropy
+from user_dir.generator import BeamSearchGenerator
 from user_dir.optimizer import FusedAdam, FusedAdamConfig
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
@@ -82,11 +83,12 @@ def random_batch(dictionary: Dictionary, sentences: int, length: int, device: st
     return {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1), "prev_output_tokens": target}
 
 
-def beam_search(model, dictionary: Dictionary, batch: dict):
+def beam_search(model, dictionary: Dictionary, batch: dict, fairseqs: bool):
     """An action that translates `batch`: at least and at most as long as the source, the same steps for every model."""
     model.eval().make_generation_fast_(need_attn=False)  # as fairseq-generate does
     length = batch["src_tokens"].size(1)
-    generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=length, max_len_a=0, max_len_b=length)
+    kind = SequenceGenerator if fairseqs else BeamSearchGenerator
+    generator = kind([model], dictionary, beam_size=4, min_len=length, max_len_a=0, max_len_b=length)
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
     return lambda: generator.generate([model], sample)
 
@@ -135,6 +137,18 @@ def report(title: str, times: dict[str, list[float]]) -> None:
         print(f"  {name:32} {1e3 * median:8.0f} ms ({spread})   ratio to fairseq's {median / stock:.2f}")
 
 
+def report_speeds(title: str, speeds: dict[str, list[float]]) -> dict:
+    """Prints words a second and, for each round, the ratio to fairseq's; returns the medians."""
+    print(title)
+    found = {}
+    for name, values in speeds.items():
+        ratios = [one / other for one, other in zip(values, speeds[STOCK], strict=True)]
+        found[name] = {"words a second": statistics.median(values), "ratio": statistics.median(ratios)}
+        ratio = f"{statistics.median(ratios):.2f} times fairseq's ({min(ratios):.2f}–{max(ratios):.2f})"
+        print(f"  {name:36} {statistics.median(values):8.0f} words/s   {ratio}", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
@@ -169,7 +183,7 @@ def main() -> None:
         optimizer = build_optimizer(model, FairseqAdam if name == STOCK else FusedAdam)
         steps[name] = functools.partial(steps[name], optimizer)
     report("update", time_in_turn(steps, args.repeats))
-    searches = {name: beam_search(model, dictionary, batch) for name, model in variants.items()}
+    searches = {name: beam_search(model, dictionary, batch, name == STOCK) for name, model in variants.items()}
     report("generation", time_in_turn(searches, max(2, args.repeats // 2)))
 
 

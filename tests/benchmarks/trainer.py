@@ -14,15 +14,16 @@ import json
 import logging
 import pathlib
 import random
-import statistics
 import subprocess
 import tempfile
 
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.modules import MultiheadAttention
 from fairseq.trainer import Trainer
-from speed import STOCK, time_in_turn
+from parts import classes_with, print_shares, seconds_by_part
+from speed import STOCK, report_speeds, time_in_turn
 
 from user_dir.architectures import FAMILIES, SIZES
 
@@ -78,16 +79,18 @@ def update(trainer: Trainer, batches, count: int, words: list[int]) -> None:
         trainer.train_step([sample])
 
 
-def report(title: str, speeds: dict[str, list[float]]) -> dict:
-    """Prints words a second and, for each round, the ratio to stock's; returns them."""
-    print(title)
-    found = {}
-    for name, values in speeds.items():
-        ratios = [one / other for one, other in zip(values, speeds[STOCK], strict=True)]
-        found[name] = {"words a second": statistics.median(values), "ratio": statistics.median(ratios)}
-        ratio = f"{statistics.median(ratios):.2f} times fairseq's ({min(ratios):.2f}–{max(ratios):.2f})"
-        print(f"  {name:30} {statistics.median(values):8.0f} words/s   {ratio}", flush=True)
-    return found
+def parts_of(trainer: Trainer, batches) -> dict:
+    model, optimizer = trainer.get_model(), type(trainer.optimizer)
+    return {
+        "data": [(type(batches), "__next__")],
+        "attention": classes_with(model, "forward", MultiheadAttention),
+        "other parts of layers": [(type(model.encoder), "forward"), (type(model.decoder), "extract_features")],
+        "projection and loss": [(type(trainer.get_criterion()), "forward")],
+        "backward": [(optimizer, "backward")],
+        "scaling of gradients": [(optimizer, "multiply_grads")],
+        "clipping": [(optimizer, "clip_grad_norm")],
+        "optimizer": [(optimizer, "step")],
+    }
 
 
 def main() -> None:
@@ -113,7 +116,12 @@ def main() -> None:
         times = time_in_turn(steps, args.rounds)
         # the first round is not counted
         speeds = {name: [count / s for count, s in zip(words[name][1:], times[name], strict=True)] for name in times}
-        found = {"updates": report("updates", speeds)}
+        found = {"updates": report_speeds("updates", speeds)}
+        shares = {
+            name: seconds_by_part(steps[name], parts_of(*trainers[name])) for name in (STOCK, args.arch[0])
+        }
+        print_shares(f"where the time of {args.updates} updates goes", shares)
+        found["seconds by part"] = shares
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 

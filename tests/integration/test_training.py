@@ -46,7 +46,8 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     done = train(command, data, family, tmp_path, *learn, *sizes)
     perplexity = float(re.findall(r"valid .*\| ppl ([\d.]+)", done.stderr + done.stdout)[-1])
     assert perplexity < 1.5
-    pairs = translate(command, data, tmp_path / "checkpoint_last.pt")
+    pairs = translate(command, data, tmp_path / "checkpoint_last.pt", "--task", "fast_translation")
+    assert pairs == translate(command, data, tmp_path / "checkpoint_last.pt")
     assert len(pairs) == 50
     assert sum(reference == hypothesis for reference, hypothesis in pairs) >= 42
 

@@ -19,7 +19,7 @@ from user_dir.architectures import FAMILIES
 from user_dir.branch_log import branched_blocks
 from user_dir.model import TransformerModel
 
-from support import EOS, PAD, SMALL, assert_on_simplex, fused_adam
+from support import EOS, PAD, SMALL, assert_on_simplex, assert_same, fused_adam, randomise, words
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 # Where the search for weights with which hypotheses differ may begin, to save time; 1 for others.
@@ -45,16 +45,6 @@ class Whole(torch.nn.Module):
         super().__init__()
         self.encoder, self.decoder = model.encoder, WholeDecoder(model.decoder)
         self.get_normalized_probs = model.get_normalized_probs
-
-
-def randomise(model, seed):
-    """`model` with other weights, no bias among them zero, which nothing would notice missing. κ and α stay."""
-    torch.manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        if "output_projection" not in name and not hasattr(parameter, "param_group"):
-            parameter.data += 0.2 * torch.randn_like(parameter)
-    model.decoder.output_projection.weight.data[EOS] *= 2  # some end early
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +103,6 @@ def search(dictionary, batch):
         return generator.generate(models, {"net_input": inputs}, prefix_tokens=prefix, **more)
 
     return search
-
-
-def assert_same(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
-        for a, b in zip(ours, theirs, strict=True):
-            for what in ("score", "positional_scores", "attention"):
-                torch.testing.assert_close(a[what], b[what], atol=1e-5, rtol=1e-5, check_dtype=False)
-            # pairs of positions, or each position's attention in six decimals
-            alignments = (torch.tensor([[float(value) for value in pair] for pair in h["alignment"]]) for h in (a, b))
-            torch.testing.assert_close(*alignments, atol=2e-6, rtol=0)
-
-
-def words(found):
-    return [h["tokens"].tolist() for hypotheses in found for h in hypotheses]
 
 
 PHRASES = [[[7, 8], [9]], [], [[11]], [[5]], []]  # of each sentence

@@ -1,0 +1,67 @@
+"""Where time goes: seconds of an action by the functions in which it is."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+REST = "everything else"
+
+
+def seconds_by_part(action: Callable[[], object], parts: dict[str, list[tuple[object, str]]]) -> dict[str, float]:
+    """Seconds that `action` spends in each part, given as (class or module, name of a function of it).
+
+    Where parts call each other, time counts for the innermost one.
+    """
+    seconds = dict.fromkeys([*parts, REST], 0.0)
+    inside, since = [REST], [time.perf_counter()]
+
+    def enter(part: str) -> None:
+        now = time.perf_counter()
+        seconds[inside[-1]] += now - since[0]
+        since[0] = now
+        inside.append(part)
+
+    def leave() -> None:
+        now = time.perf_counter()
+        seconds[inside.pop()] += now - since[0]
+        since[0] = now
+
+    @contextlib.contextmanager
+    def timed(part: str, owner: object, name: str) -> Iterator[None]:
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            enter(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                leave()
+
+        with mock.patch.object(owner, name, wrapper):
+            yield
+
+    with contextlib.ExitStack() as stack:
+        # each function once, where several classes of a model inherit it
+        for part, functions in parts.items():
+            for owner, name in dict.fromkeys(functions):
+                stack.enter_context(timed(part, owner, name))
+        since[0] = time.perf_counter()
+        action()
+        enter(REST)
+    return seconds
+
+
+def print_shares(title: str, seconds: dict[str, dict[str, float]]) -> None:
+    """A table: milliseconds of each part (row) for each model (column)."""
+    print(f"{title}, ms")
+    print(f"  {'':24}" + "".join(f"{name:>32}" for name in seconds))
+    for part in next(iter(seconds.values())):
+        print(f"  {part:24}" + "".join(f"{1e3 * each[part]:32.0f}" for each in seconds.values()))
+
+
+def classes_with(module, name: str, *kinds: type) -> list[tuple[type, str]]:
+    """(class, name) of every part of `module` that is one of these kinds."""
+    return [(type(part), name) for part in module.modules() if isinstance(part, kinds)]

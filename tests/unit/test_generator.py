@@ -1,0 +1,182 @@
+"""Our beam search against fairseq's, with the same model: the same hypotheses, scores and order."""
+
+import argparse
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from user_dir.architectures import FAMILIES
+from user_dir.generator import FastTranslationTask, best_words
+from user_dir.model import TransformerModel
+
+from support import PAD, assert_same, randomise, words
+
+CARRIED = {
+    "beams": {},
+    "one beam": {"beam": 1},
+    "many beams": {"beam": 20},
+    "length penalty, longer, hotter": {"lenpen": 0.6, "min_len": 4, "temperature": 1.5},
+    "sums of probabilities": {"unnormalized": True},
+    "unknown words wanted": {"unkpen": -9.0},
+    "no room": {"max_len_b": 2},
+    "short": {"max_len_a": 0.5, "max_len_b": 1},
+    "empty sentences allowed": {"min_len": 0},
+}
+# Random weights with which hypotheses of several lengths are found.
+SEEDS = {
+    "vaswani_transformer": (33, 8, 29),
+    "relative_transformer": (25, 37, 2),
+    "weighted_transformer": (3, 34, 20),
+    "weighted_relative_transformer": (21, 26, 10),
+}
+LEFT_TO_FAIRSEQ = {
+    "sampling": {"sampling": True},
+    "n-grams": {"no_repeat_ngram_size": 2},
+    "length of the source": {"match_source_len": True},
+    "diverse beams": {"diverse_beam_groups": 2},
+    "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
+    "as many beams as words": {"beam": 40},
+}
+
+
+@pytest.fixture
+def models(build):
+    """models(family, number): models of random weights, ready to generate."""
+
+    def models(family="vaswani_transformer", number=1, **options):
+        found = [randomise(build(f"{family}_base", **options), seed) for seed in SEEDS[family][:number]]
+        for model in found:
+            model.make_generation_fast_(need_attn=False)  # as fairseq-generate
+        return found
+
+    return models
+
+
+@pytest.fixture
+def search(dictionary, batch):
+    """search(task, models, …): hypotheses of the generator that the task builds, for these sources."""
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+
+    def search(task, models, *, prefix=None, **options):
+        args = argparse.Namespace(**{"beam": 4, "max_len_b": 12, **options})
+        generator = task(TranslationConfig(), dictionary, dictionary).build_generator(models, args)
+        torch.manual_seed(1)
+        return generator.generate(models, sample, prefix_tokens=prefix)
+
+    return search
+
+
+@pytest.fixture
+def both(search, monkeypatch):
+    """both(models, …): our hypotheses and fairseq's; `left`: fairseq's generator is to search in both cases."""
+
+    def both(models, left=False, **options):
+        expected = search(TranslationTask, models, **options)
+        calls, fairseqs = [], SequenceGenerator._generate
+        with monkeypatch.context() as patch:
+            patch.setattr(SequenceGenerator, "_generate", lambda *args: calls.append(1) or fairseqs(*args))
+            found = search(FastTranslationTask, models, **options)
+        assert bool(calls) == left
+        return found, expected
+
+    return both
+
+
+@pytest.mark.parametrize("options", CARRIED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hypotheses(models, both, family, options):
+    found, expected = both(models(family), **CARRIED[options])
+    assert_same(found, expected)
+    if options == "beams":  # what makes the test worth something
+        assert len({len(hypothesis) for hypothesis in words(found)}) > 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ensembles(models, both, family):
+    found, expected = both(models(family, 3))
+    assert_same(found, expected)
+    assert words(found) != words(both(models(family))[0])
+
+
+def test_another_first_word(models, dictionary, batch):
+    (model,) = models()
+    task = FastTranslationTask(TranslationConfig(), dictionary, dictionary)
+    generator = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=12))
+    found = generator.generate([model], {"net_input": batch}, bos_token=7)
+    assert_same(found, SequenceGenerator._generate(generator, {"net_input": batch}, bos_token=7))
+    assert words(found) != words(generator.generate([model], {"net_input": batch}))
+
+
+@pytest.mark.parametrize("options", LEFT_TO_FAIRSEQ)
+def test_left_to_fairseq(models, both, options):
+    assert_same(*both(models(), left=True, **LEFT_TO_FAIRSEQ[options]))
+
+
+def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
+    (ours,), stock = models(), build("transformer")
+    stock.load_state_dict(ours.state_dict())
+    assert words(both([stock], left=True)[0]) == words(both([ours])[0])
+    both([ours, stock], left=True)
+    unprepared = randomise(build("vaswani_transformer_base"), 33)  # keeps attention weights
+    found, expected = both([unprepared], left=True)
+    assert_same(found, expected)
+    assert found[0][0]["attention"].numel() > 0
+
+
+def test_alignments_have_fairseqs_generator(models, dictionary):
+    task = FastTranslationTask(TranslationConfig(), dictionary, dictionary)
+    generator = task.build_generator(models(), argparse.Namespace(print_alignment="hard"))
+    assert type(generator) is SequenceGeneratorWithAlignment
+
+
+def test_equal_scores_are_ordered_as_by_fairseq(models, both):
+    """Each word has a twin, so that every candidate's score is there twice, and which is taken is up to torch.topk."""
+    (model,) = models()
+    for table in (model.decoder.output_projection.weight.data, model.decoder.embed_tokens.weight.data):
+        table[5::2] = table[4::2]
+    found, expected = both([model])
+    assert_same(found, expected)
+    assert any({4, 5} & {word} for hypothesis in words(found) for word in hypothesis)
+
+
+def test_no_numbers(models, both, monkeypatch):
+    """Words whose probability is no number are never taken."""
+    fairseqs = TransformerModel.get_normalized_probs
+
+    def broken(*args, **kwargs):
+        log_probs = fairseqs(*args, **kwargs)
+        log_probs[..., 5::2] = float("nan")
+        return log_probs
+
+    monkeypatch.setattr(TransformerModel, "get_normalized_probs", broken)
+    found, expected = both(models())
+    assert_same(found, expected)
+    assert all(word % 2 == 0 for hypothesis in words(found) for word in hypothesis)
+
+
+def test_a_model_that_gives_no_numbers(models, search, monkeypatch):
+    nothing = lambda self, output, *args, **kwargs: torch.full_like(output[0], float("nan"))  # noqa: E731
+    monkeypatch.setattr(TransformerModel, "get_normalized_probs", nothing)
+    for task in (TranslationTask, FastTranslationTask):
+        with pytest.raises(AssertionError):
+            search(task, models())
+
+
+@pytest.mark.parametrize("vocabulary", [9, 10, 50, 101, 1000, 1023, 4099])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_best_words(vocabulary, beams):
+    """The largest sums of all words after all hypotheses, whatever their number."""
+    torch.manual_seed(vocabulary)
+    log_probs, scores = torch.randn(6, beams, vocabulary), torch.randn(6, beams)
+    best, word, beam = best_words(log_probs, scores, 8)
+    for sentence in range(6):
+        sums = {
+            (b, w): float(scores[sentence, b] + log_probs[sentence, b, w])
+            for b in range(beams)
+            for w in range(vocabulary)
+        }
+        expected = sorted(sums, key=sums.get, reverse=True)[:8]
+        assert list(zip(beam[sentence].tolist(), word[sentence].tolist(), strict=True)) == expected
+        assert best[sentence].tolist() == [sums[place] for place in expected]
