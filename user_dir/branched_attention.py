@@ -94,19 +94,19 @@ class BranchedAttention(BranchWeightedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
-        matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
-        return self.ffns_of(heads, self.fc1.bias.view(self.ffns, 1, -1), matrices)
+        tokens = heads.shape[:2].numel()
+        return self.ffns_of(heads, self.fc1.bias.repeat(tokens, 1), self.matrices(tokens, incremental_state))
 
     def ffns_of(self, heads: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
-        """Σ_i α_i FFN_i, with `before`, broadcastable to [M, N, f], what hidden units get beside head̄_i W1_i."""
+        """Σ_i α_i FFN_i, with `before` [N, d_ff] what hidden units get beside head̄_i W1_i; it is overwritten."""
         x = heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)  # [M, N, h/M · d_v]
         first, last = (x @ matrices.w_o, matrices.w1) if matrices.folded is None else (x, matrices.folded)
-        x = torch.baddbmm(before, first, last)  # [M, N, f]
+        if self.shared_ffn:
+            before = before.repeat(1, self.branches)
+        x = AddProducts.apply(before, first.to(before.dtype), last.to(before.dtype))  # [N, M · f]
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
-            x = (self.kappa_alpha()[1].to(x.dtype) @ x.flatten(1)).unflatten(0, x.shape[1:])  # [N, f]
-        else:
-            x = x.transpose(0, 1).flatten(1)  # [N, d_ff]
+            x = self.kappa_alpha()[1].to(x.dtype) @ x.unflatten(1, (self.branches, -1))  # [N, f]
         return F.linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
 
     def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
@@ -124,12 +124,12 @@ class BranchedAttention(BranchWeightedAttention):
         """The parameters with κ and α in them; nothing is multiplied yet."""
         kappa, alpha = self.kappa_alpha()
         b2 = (self.fc2.bias * alpha[:, None]).sum(dim=0)
-        return Matrices(*self.weigh_inside(kappa, self.fc1.weight, alpha), b2)
+        return Matrices(*self.weigh_inside(kappa, alpha), b2)
 
-    def weigh_inside(self, kappa: Tensor, w1: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """W^O_i, W1_i and W2_i of `Matrices` with these in the place of κ [M], W1 [d_ff, d] and α [M]."""
+    def weigh_inside(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """W^O_i, W1_i and W2_i of `Matrices` with these in the place of κ [M] and α [M]."""
         w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0) * kappa[:, None, None]
-        w1 = w1.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
+        w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
         return w_o, w1, self.fc2.weight if self.shared_ffn else scale_branches(self.fc2.weight, alpha)
 
     def folding_pays(self, tokens: int) -> bool:
@@ -140,15 +140,43 @@ class BranchedAttention(BranchWeightedAttention):
         return tokens * saved > width * self.embed_dim * hidden
 
 
+class AddProducts(torch.autograd.Function):
+    """Adds to `before` [N, M·f], in place, what each branch's x_i [N, e] · matrix_i [e, f] is; x [M, N, e].
+
+    A token's hidden units stay together, branch by branch: torch's baddbmm would have them sorted by branch first, and
+    so would its derivative.
+    """
+
+    @staticmethod
+    def forward(ctx, before: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
+        ctx.save_for_backward(x, matrices)
+        ctx.mark_dirty(before)
+        by_branch(before, len(x)).baddbmm_(x, matrices)
+        return before
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: Tensor):
+        x, matrices = ctx.saved_tensors
+        each = by_branch(grad, len(x))
+        return grad, each @ matrices.mT, x.mT @ each
+
+
+def by_branch(x: Tensor, branches: int) -> Tensor:
+    """[N, M·f] → [M, N, f], a view"""
+    return x.unflatten(1, (branches, -1)).transpose(0, 1)
+
+
 class Matrices(NamedTuple):
     """What a token of a branched attention is multiplied by."""
 
-    w_o: Tensor  # [M, h/M · d_v, d]: κ_i W^O_i
+    w_o: Tensor  # [M, h/M · d_v, d]: κ_i W^O_i, as FFN_i sees it
     w1: Tensor  # [M, d, f]: W1_i
     w2: Tensor  # [d, d_ff]: α_i W2_i; of a shared FFN W2, which multiplies Σ_i α_i max(0, …)
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
     b1: Tensor | None = None  # [d_ff]: b1_i, where something is added to it
+    w_h: Tensor | None = None  # [h · d_v, d]: M κ_i W^O_i, of the sum over h_i
 
 
 class ResidualBranchedAttention(BranchedAttention):
@@ -169,19 +197,18 @@ class ResidualBranchedAttention(BranchedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
-        bias = self.out_proj.bias
-        together = F.linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, self.branches * bias)  # Σ_i h_i
+        heads, bias = heads.contiguous(), self.out_proj.bias
+        together = F.linear(heads.flatten(2), matrices.w_h.T, self.branches * bias)  # Σ_i h_i
         wide = torch.promote_types(query.dtype, torch.float32)
         variance = (query + together).to(wide).var(dim=-1, unbiased=False, keepdim=True)
         by_deviation = (variance + self.norm.eps).rsqrt().to(query.dtype)  # [T, B, 1]
-        x = (query.flatten(0, 1) + bias) * by_deviation.flatten(0, 1)
-        before = F.linear(x, matrices.w1[: self.ffns].mT.flatten(0, 1), matrices.b1)  # one product for all branches
-        before = before.unflatten(1, (self.ffns, -1)).transpose(0, 1)  # [M, N, f]
+        x = query.flatten(0, 1) + bias
+        x = (x - x.mean(1, keepdim=True)) * by_deviation.flatten(0, 1) * self.norm.weight
+        before = F.linear(x, self.fc1.weight, matrices.b1)  # one product for all branches
         return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
 
     def weigh(self) -> Matrices:
         kappa, alpha = self.kappa_alpha()
-        w1 = self.fc1.weight * self.norm.weight
-        w1 = w1 - w1.mean(dim=1, keepdim=True)  # (y − mean y) w = y (w − mean w)
-        weighed = self.weigh_inside(self.branches * kappa, w1, self.ffns * alpha)
-        return Matrices(*weighed, b2=self.fc2.bias, b1=self.fc1(self.norm.bias))
+        w_o, w1, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
+        normalised = (w_o - w_o.mean(2, keepdim=True)) * self.norm.weight  # `norm` but for σ; β is in b1
+        return Matrices(normalised, w1, w2, self.fc2.bias, b1=self.fc1(self.norm.bias), w_h=w_o.flatten(0, 1))
