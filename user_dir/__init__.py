@@ -1,15 +1,11 @@
 """The Transformer (Vaswani et al. 2017) and its variants as a fairseq user directory.
 
-``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package; importing it
-
-1. refuses a fairseq whose encoder skips custom layers at inference,
-2. lets torch load fairseq's checkpoints without switching its weights-only safety off,
-3. registers the architectures, the optimizer, the criterion and the task of this package.
+``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package, and so registers with
+fairseq what is here (:mod:`.registration`). In Python import fairseq first, or what needs it from here: without fairseq
+nothing is registered, so that a tool that scores or draws starts in a second and not in ten.
 """
 
-from .compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
+import sys
 
-refuse_bypassing_fairseq()
-allow_fairseq_checkpoints()
-
-from . import architectures, criterion, generator, optimizer  # noqa: E402,F401  (they register; must follow the check)
+if "fairseq" in sys.modules:
+    from . import registration  # noqa: F401

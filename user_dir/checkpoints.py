@@ -6,6 +6,7 @@ import pathlib
 import torch
 from fairseq import checkpoint_utils, utils
 
+from . import registration  # noqa: F401  (before anything is loaded)
 from .errors import InputError
 
 

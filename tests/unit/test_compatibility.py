@@ -18,21 +18,28 @@ def test_refuses_a_fairseq_with_the_fused_path(tmp_path, command, marker):
     (tmp_path / "fairseq/modules").mkdir(parents=True)
     (tmp_path / "fairseq/__init__.py").write_text("raise ImportError('does not import on Python 3.11')\n")
     (tmp_path / "fairseq/modules/transformer_layer.py").write_text(f"self.{marker} = False\n")
-    done = command("python", "-c", "import user_dir", env={"PYTHONPATH": f"{tmp_path}:{PROJECT}"}, ok=False)
+    imported = "import user_dir.registration"
+    done = command("python", "-c", imported, env={"PYTHONPATH": f"{tmp_path}:{PROJECT}"}, ok=False)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
     assert "UnsuitableFairseq" in last and str(tmp_path / "fairseq") in last and "pip install fairseq-fixed" in last
 
 
 def test_refuses_a_missing_fairseq(command):
-    code = "import importlib.util as u; u.find_spec = lambda name: None; import user_dir"
+    code = "import importlib.util as u; u.find_spec = lambda name: None; import user_dir.registration"
     done = command("python", "-c", code, ok=False)
     assert "pip install fairseq-fixed" in done.stderr.strip().splitlines()[-1]
 
 
 def test_import_prints_nothing(command):
-    done = command("python", "-c", "import user_dir")
-    assert (done.stdout, done.stderr) == ("", "")
+    done = command("python", "-c", "import fairseq, user_dir; print(fairseq.models.ARCH_MODEL_REGISTRY.keys())")
+    assert "vaswani_transformer_base" in done.stdout and done.stdout.count("\n") == 1 and done.stderr == ""
+
+
+@pytest.mark.parametrize("tool", ["score", "compare", "plot_training", "show_progress"])
+def test_tools_without_a_model_start_without_fairseq(command, tool):
+    code = f"import user_dir.tools.{tool}, sys; print({{'fairseq', 'torch'}} & {{*sys.modules}})"
+    assert command("python", "-c", code).stdout == "set()\n"
 
 
 def test_checkpoints_load_weights_only(tmp_path):
