@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 
+import commands
 import torch
 from fairseq import optim
 from fairseq.dataclass.configs import GenerationConfig
@@ -42,12 +43,22 @@ def families_with(option):
     return [family for family in FAMILIES if option in FAMILIES[family].options]
 
 
+PYTHON = commands.Server()
+
+
 def run(*command, ok=True, cwd=PROJECT, env=None):
-    """Runs a command as a person would, one thread, no GPU; returns the finished process. `ok`: it must succeed."""
+    """Runs a command as a person would, one thread, no GPU; returns the finished process. `ok`: it must succeed.
+
+    Commands of Python in its own environment run in copies of one process (commands.py).
+    """
+    own = env is None
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
     env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
+    if own and commands.function_of(words):
+        done = PYTHON.run(words, cwd, env)
+    else:
+        done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=commands.SECONDS)
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
