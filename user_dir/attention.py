@@ -13,6 +13,7 @@ from fairseq import modules
 from torch import Tensor, nn
 
 from .masks import causal_mask, visible_keys
+from .products import linear
 
 # Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
 # times with 16 keys, 1.4 to 1.6 with 64, as fast with 256.
@@ -72,7 +73,7 @@ class MultiheadAttention(modules.MultiheadAttention):
 
     def split_heads(self, x: Tensor, weight: Tensor, bias: Tensor, sizes: list[int]) -> list[Tensor]:
         """Projects x [T, B, d] and splits the product into `sizes` and heads: each [B, h, T, size / h]."""
-        parts = F.linear(x, weight, bias).split(sizes, dim=-1)
+        parts = linear(x, weight, bias).split(sizes, dim=-1)
         return [part.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3) for part in parts]
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:

@@ -25,12 +25,12 @@ Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f =
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from fairseq import utils
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from .config import VariantConfig
+from .products import linear
 from .weighted_heads import BranchWeightedAttention, refuse_uneven, scale_branches
 
 
@@ -107,7 +107,7 @@ class BranchedAttention(BranchWeightedAttention):
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
             x = self.kappa_alpha()[1].to(x.dtype) @ x.unflatten(1, (self.branches, -1))  # [N, f]
-        return F.linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
+        return linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
 
     def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
         """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
@@ -198,13 +198,13 @@ class ResidualBranchedAttention(BranchedAttention):
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
         heads, bias = heads.contiguous(), self.out_proj.bias
-        together = F.linear(heads.flatten(2), matrices.w_h.T, self.branches * bias)  # Σ_i h_i
+        together = linear(heads.flatten(2), matrices.w_h.T, self.branches * bias)  # Σ_i h_i
         wide = torch.promote_types(query.dtype, torch.float32)
         variance = (query + together).to(wide).var(dim=-1, unbiased=False, keepdim=True)
         by_deviation = (variance + self.norm.eps).rsqrt().to(query.dtype)  # [T, B, 1]
         x = query.flatten(0, 1) + bias
         x = (x - x.mean(1, keepdim=True)) * by_deviation.flatten(0, 1) * self.norm.weight
-        before = F.linear(x, self.fc1.weight, matrices.b1)  # one product for all branches
+        before = linear(x, self.fc1.weight, matrices.b1)  # one product for all branches
         return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
 
     def weigh(self) -> Matrices:

@@ -15,6 +15,7 @@ from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_uns
 from .dropout import use_few_words
 from .encoder_output import Reordered
 from .layers import decoder_layer, encoder_layer
+from .products import use_products_of_few_rows
 
 
 class TransformerModel(TransformerModelBase):
@@ -46,6 +47,7 @@ class TransformerModel(TransformerModelBase):
             refuse_training(args)
         model = super().build_model(cfg, task)
         use_few_words(model)
+        use_products_of_few_rows(model)
         if cfg.branched_attention != "none":
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")

@@ -11,11 +11,11 @@ Shapes: T positions, B sentences, M branches, h heads, d = d_model.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import MultiheadAttention
 from .config import VariantConfig
+from .products import linear
 from .simplex import project
 
 
@@ -99,7 +99,7 @@ class WeightedHeads(BranchWeightedMatrix, BranchWeightedAttention):
     """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's attention where all κ_i are 1/M."""
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        return F.linear(heads.flatten(2), self.scaled(self.out_proj.weight, self, 0), self.out_proj.bias)
+        return linear(heads.flatten(2), self.scaled(self.out_proj.weight, self, 0), self.out_proj.bias)
 
 
 class WeightedLinear(BranchWeightedMatrix, nn.Linear):
@@ -111,7 +111,7 @@ class WeightedLinear(BranchWeightedMatrix, nn.Linear):
         self.attention = (attention,)  # in a tuple it is no submodule: its parameters are not this module's
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.scaled(self.weight, self.attention[0], 1), self.bias)
+        return linear(x, self.scaled(self.weight, self.attention[0], 1), self.bias)
 
 
 def scale_branches(matrix: Tensor, weights: Tensor) -> Tensor:
