@@ -14,6 +14,7 @@ import json
 import logging
 import pathlib
 import random
+import resource
 import subprocess
 import tempfile
 
@@ -104,12 +105,17 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=10, help="in a round")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--options", default="", help="more of fairseq-train, for all: --options='--dropout 0'")
+    parser.add_argument("--alone", choices=(STOCK, *FAMILIES), help="no timing: the memory of --updates of this one")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
     args = parser.parse_args()
     logging.disable(logging.INFO)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.size}, {args.max_tokens} tokens")
     with tempfile.TemporaryDirectory() as folder:
         data = args.data or made_up(args.vocabulary, pathlib.Path(folder))
+        if args.alone:
+            update(*build_trainer(args.alone, args, data), args.updates, [])
+            print(f"{args.alone}: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+            return
         trainers = {family: build_trainer(family, args, data) for family in (STOCK, *args.arch)}
         words = {name: [] for name in trainers}
         steps = {name: functools.partial(update, *both, args.updates, words[name]) for name, both in trainers.items()}
@@ -117,9 +123,7 @@ def main() -> None:
         # the first round is not counted
         speeds = {name: [count / s for count, s in zip(words[name][1:], times[name], strict=True)] for name in times}
         found = {"updates": report_speeds("updates", speeds)}
-        shares = {
-            name: seconds_by_part(steps[name], parts_of(*trainers[name])) for name in (STOCK, args.arch[0])
-        }
+        shares = {name: seconds_by_part(steps[name], parts_of(*trainers[name])) for name in (STOCK, args.arch[0])}
         print_shares(f"where the time of {args.updates} updates goes", shares)
         found["seconds by part"] = shares
     if args.json:
