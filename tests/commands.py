@@ -40,7 +40,7 @@ class Server:
 
 
 def function_of(words: list[str]):
-    """What the command calls, without arguments; None for one that is not Python's, or wants another interpreter."""
+    """What a command of this environment's Python calls, and its sys.argv; None for any other command."""
     name, *rest = words
     if name == "python" and rest[:1] == ["-m"]:
         return lambda: runpy.run_module(rest[1], run_name="__main__", alter_sys=True), words[2:]
