@@ -19,6 +19,8 @@ from torch import Tensor
 
 from .model import TransformerModel
 
+LARGE = 2**19  # From more probabilities on groups pay: of 4,700,000 the best are found in 1.4 ms, and not in 4.7.
+
 
 @register_task("fast_translation", dataclass=TranslationConfig)
 class FastTranslationTask(TranslationTask):
@@ -89,15 +91,31 @@ class BeamSearchGenerator(SequenceGenerator):
 def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The `count` best continuations of each sentence's hypotheses, the best first.
 
-    A word that is among the best count + 1 is in one of the count + 1 groups with the best maxima. Where two of these
-    have equal scores, or there is no number, fairseq's way decides.
-
     Args:
         log_probs: [B, k, V], of each word after each of k hypotheses
         scores: [B, k], of the hypotheses
 
     Returns:
         scores [B, count] (float32), words [B, count], and the hypotheses [B, count] that they continue
+    """
+    way = best_of_groups if log_probs.numel() > LARGE else best_of_all
+    best, index, doubtful = fetch(*way(log_probs, scores, count))
+    if doubtful.any():
+        best, index, _ = fetch(*best_of_all(log_probs.masked_fill(log_probs.isnan(), -math.inf), scores, count))
+    index = index.astype(np.int64)
+    return best.astype(np.float32), index % log_probs.size(2), index // log_probs.size(2)
+
+
+def best_of_all(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """fairseq's way: scores, indices into [k · V], and whether there is one that is no number, each [B, …]."""
+    best, index = (log_probs + scores[..., None]).flatten(1).topk(count)
+    return best, index, best.isnan().any(1, keepdim=True)
+
+
+def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same; and whether two are equal, of which fairseq may take the other.
+
+    A word that is among the best count + 1 is in one of the count + 1 groups with the best maxima.
     """
     beams, vocabulary = log_probs.shape[1:]
     groups = min(vocabulary, max(2 * math.isqrt(vocabulary), count + 1))
@@ -112,13 +130,8 @@ def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarra
     index = beam * vocabulary + word.clamp(max=vocabulary - 1)
     total = log_probs.flatten(1).gather(1, index) + scores.gather(1, beam)
     best, place = total.masked_fill_(word >= vocabulary, -math.inf).topk(count + 1)
-    doubtful = (best[:, :-1] == best[:, 1:]).any() | best.isnan().any()
-    best, index, doubtful = fetch(best[:, :count], index.gather(1, place[:, :count]), doubtful.expand(len(best), 1))
-    if doubtful.any():
-        log_probs = log_probs.masked_fill(log_probs.isnan(), -math.inf)
-        best, index = fetch(*(log_probs + scores[..., None]).flatten(1).topk(count))
-    index = index.astype(np.int64)
-    return best.astype(np.float32), index % vocabulary, index // vocabulary
+    doubtful = (best[:, :-1] == best[:, 1:]) | best[:, :-1].isnan()
+    return best[:, :count], index.gather(1, place[:, :count]), doubtful.any(1, keepdim=True)
 
 
 def fetch(*parts: Tensor) -> list[np.ndarray]:

@@ -40,8 +40,8 @@ def stock_of(model, cfg, task):
 def batches_of(task, sentences: int, count: int) -> list[dict]:
     """Batches of that many sentences of similar length, `count` sentences of the test set together."""
     dataset = task.dataset("test")
-    found = task.get_batch_iterator(dataset, max_tokens=10**6, max_sentences=sentences).next_epoch_itr(shuffle=False)
-    found = list(found)
+    batches = task.get_batch_iterator(dataset, None, sentences, disable_iterator_cache=True)
+    found = list(batches.next_epoch_itr(shuffle=False))
     return found[:: max(1, len(found) * sentences // count)]
 
 

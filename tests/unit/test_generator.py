@@ -7,6 +7,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from user_dir import generator
 from user_dir.architectures import FAMILIES
 from user_dir.generator import FastTranslationTask, best_words
 from user_dir.model import TransformerModel
@@ -41,6 +42,12 @@ LEFT_TO_FAIRSEQ = {
 }
 
 
+@pytest.fixture(autouse=True)
+def groups(monkeypatch):
+    """Small models, too, have their best words found by groups."""
+    monkeypatch.setattr(generator, "LARGE", 0)
+
+
 @pytest.fixture
 def models(build):
     """models(family, number): models of random weights, ready to generate."""
@@ -61,9 +68,9 @@ def search(dictionary, batch):
 
     def search(task, models, *, prefix=None, **options):
         args = argparse.Namespace(**{"beam": 4, "max_len_b": 12, **options})
-        generator = task(TranslationConfig(), dictionary, dictionary).build_generator(models, args)
+        built = task(TranslationConfig(), dictionary, dictionary).build_generator(models, args)
         torch.manual_seed(1)
-        return generator.generate(models, sample, prefix_tokens=prefix)
+        return built.generate(models, sample, prefix_tokens=prefix)
 
     return search
 
@@ -103,10 +110,10 @@ def test_ensembles(models, both, family):
 def test_another_first_word(models, dictionary, batch):
     (model,) = models()
     task = FastTranslationTask(TranslationConfig(), dictionary, dictionary)
-    generator = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=12))
-    found = generator.generate([model], {"net_input": batch}, bos_token=7)
-    assert_same(found, SequenceGenerator._generate(generator, {"net_input": batch}, bos_token=7))
-    assert words(found) != words(generator.generate([model], {"net_input": batch}))
+    ours = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=12))
+    found = ours.generate([model], {"net_input": batch}, bos_token=7)
+    assert_same(found, SequenceGenerator._generate(ours, {"net_input": batch}, bos_token=7))
+    assert words(found) != words(ours.generate([model], {"net_input": batch}))
 
 
 @pytest.mark.parametrize("options", LEFT_TO_FAIRSEQ)
@@ -127,8 +134,8 @@ def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
 
 def test_alignments_have_fairseqs_generator(models, dictionary):
     task = FastTranslationTask(TranslationConfig(), dictionary, dictionary)
-    generator = task.build_generator(models(), argparse.Namespace(print_alignment="hard"))
-    assert type(generator) is SequenceGeneratorWithAlignment
+    built = task.build_generator(models(), argparse.Namespace(print_alignment="hard"))
+    assert type(built) is SequenceGeneratorWithAlignment
 
 
 def test_equal_scores_are_ordered_as_by_fairseq(models, both):
@@ -165,9 +172,10 @@ def test_a_model_that_gives_no_numbers(models, search, monkeypatch):
 
 
 @pytest.mark.parametrize("vocabulary", [9, 10, 50, 101, 1000, 1023, 4099])
-@pytest.mark.parametrize("beams", [1, 4])
-def test_best_words(vocabulary, beams):
+@pytest.mark.parametrize("beams, large", [(1, 0), (4, 0), (4, 10**9)])
+def test_best_words(monkeypatch, vocabulary, beams, large):
     """The largest sums of all words after all hypotheses, whatever their number."""
+    monkeypatch.setattr(generator, "LARGE", large)
     torch.manual_seed(vocabulary)
     log_probs, scores = torch.randn(6, beams, vocabulary), torch.randn(6, beams)
     best, word, beam = best_words(log_probs, scores, 8)
