@@ -19,7 +19,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
-CHUNK = 2**24  # logits at a time: at 2^22 each chunk reads all of W and its gradient for too few of 37,000 words
+CHUNK = 2**24  # logits at a time; with fewer, W and its gradient of 37,000 words are read for too few tokens
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
