@@ -22,11 +22,21 @@ SECONDS = 600  # that a command may take
 
 
 class Server:
-    """Starts the process with its first command; `run` gives it one after the other."""
+    """Starts the process with its first command, and gives it one after the other."""
 
-    process = None
+    def __init__(self):
+        self.process, self.busy = None, threading.Lock()
 
-    def run(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess:
+    def run(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess | None:
+        """The finished command; None where it is not one of ours, or another thread's command is under way."""
+        if function_of(words) is None or not self.busy.acquire(blocking=False):
+            return None
+        try:
+            return self.finished(words, cwd, env)
+        finally:
+            self.busy.release()
+
+    def finished(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess:
         if self.process is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             self.process = subprocess.Popen([sys.executable, "-W", "ignore", __file__], env=env, **pipes)

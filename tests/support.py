@@ -55,9 +55,8 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
     env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     words = [str(word) for word in command]
-    if own and commands.function_of(words):
-        done = PYTHON.run(words, cwd, env)
-    else:
+    done = PYTHON.run(words, cwd, env) if own else None
+    if done is None:
         done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=commands.SECONDS)
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

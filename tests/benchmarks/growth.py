@@ -1,0 +1,80 @@
+"""How the time of a training step grows with sentence length, batch, vocabulary and layers, beside its multiplications.
+
+    python tests/benchmarks/growth.py --output growth.png
+
+One of them grows at a time; the others stay at 32 words, 1,024 words on each side, a vocabulary of 8,000 and 2 + 2
+layers, of `_base` width. A step is forward, loss and backward. Run it with nothing else running.
+"""
+
+import argparse
+import pathlib
+import statistics
+
+import torch
+from speed import build, build_criterion, numbers, random_batch, time_in_turn, training_step
+
+from user_dir.architectures import FAMILIES
+from user_dir.tools.shared.pictures import new_figure, save
+
+USUAL = {"sentence length": 32, "words in a batch": 1024, "vocabulary": 8000, "layers": 2}
+GROWING = {
+    "sentence length": [16, 32, 64, 128, 256, 512, 1024],
+    "words in a batch": [256, 512, 1024, 2048],
+    "vocabulary": [2000, 8000, 37000],
+    "layers": [1, 2, 4, 6],
+}
+WIDTH, FFN = 512, 2048
+
+
+def multiplications(setting: dict[str, int]) -> float:
+    """Of a step of the Transformer (Vaswani et al. 2017), forward and backward: three times those of forward.
+
+    A word meets 4 d² in self-attention, 4 d² in encoder–decoder attention, 2 d d_ff in the FFN, d V in the projection,
+    and 2 n d of scores and weighted values in each attention.
+    """
+    length, words, vocabulary, layers = (setting[name] for name in USUAL)
+    attention = 4 * WIDTH**2 + 2 * length * WIDTH
+    encoder_layer, decoder_layer = attention + 2 * WIDTH * FFN, 2 * attention + 2 * WIDTH * FFN
+    return 3.0 * words * (layers * (encoder_layer + decoder_layer) + WIDTH * vocabulary)
+
+
+def seconds(family: str, setting: dict[str, int], repeats: int) -> float:
+    """Median of a step."""
+    length, words, vocabulary, layers = (setting[name] for name in USUAL)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dictionary = numbers(vocabulary)
+    sizes = {"encoder_layers": layers, "decoder_layers": layers, "max_source_positions": 2048}
+    model = build(f"{family}_base", "base", dictionary, device, max_target_positions=2048, **sizes)
+    batch, criterion = random_batch(dictionary, words // length, length, device), build_criterion(dictionary, False)
+    times = time_in_turn({family: lambda: training_step(model, batch, criterion)}, repeats)
+    return statistics.median(times[family])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=["vaswani_transformer", "relative_transformer"])
+    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the picture")
+    args = parser.parse_args()
+    figure = new_figure(13, 3.2)
+    panels = figure.subplots(1, len(GROWING))
+    for panel, (name, values) in zip(panels, GROWING.items(), strict=True):
+        settings = [{**USUAL, name: value} for value in values]
+        usual = values.index(USUAL[name])
+        theory = [multiplications(setting) for setting in settings]
+        print(name, *values, sep=" | ")
+        for family in args.arch:
+            measured = [seconds(family, setting, args.repeats) for setting in settings]
+            print(f"{family}, ms", *(f"{1e3 * value:.0f}" for value in measured), sep=" | ", flush=True)
+            panel.plot(values, [value / measured[usual] for value in measured], marker="o", label=family)
+        growth = [value / theory[usual] for value in theory]
+        print("multiplications", *(f"{value:.2f}" for value in growth), sep=" | ")
+        panel.plot(values, growth, color="black", linestyle=":", label="multiplications")
+        panel.set(xlabel=name, xscale="log", yscale="log")
+    panels[0].set_ylabel("time of a step, 1 at the usual size")
+    panels[0].legend(fontsize="small")
+    save(figure, args.output)
+
+
+if __name__ == "__main__":
+    main()
