@@ -70,7 +70,10 @@ def main() -> None:
         growth = [value / theory[usual] for value in theory]
         print("multiplications", *(f"{value:.2f}" for value in growth), sep=" | ")
         panel.plot(values, growth, color="black", linestyle=":", label="multiplications")
-        panel.set(xlabel=name, xscale="log", yscale="log")
+        panel.set_xscale("log")
+        panel.minorticks_off()
+        panel.set_xticks(values, values, fontsize="small")
+        panel.set(xlabel=name, ylim=(0, None))
     panels[0].set_ylabel("time of a step, 1 at the usual size")
     panels[0].legend(fontsize="small")
     save(figure, args.output)
