@@ -148,7 +148,7 @@ def step(args, device) -> None:
 
 def generation(args, device) -> None:
     variants, batch, dictionary = models(args, device)
-    searches = {name: beam_search(model, dictionary, batch) for name, model in variants.items()}
+    searches = {name: beam_search(model, dictionary, batch, fairseqs=True) for name, model in variants.items()}
     report(time_in_turn(searches, args.repeats))
 
 
