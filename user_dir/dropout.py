@@ -7,7 +7,7 @@ the same generator: a seed gives one mask, and a resumed run goes on with the ne
 
 import torch
 from fairseq.modules import FairseqDropout
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class FewWordsDropout(torch.autograd.Function):
@@ -35,10 +35,3 @@ class Dropout(FairseqDropout):
         if x.device.type != "cpu" or self.p == 0 or not (self.training or self.apply_during_inference):
             return super().forward(x, inplace)
         return FewWordsDropout.apply(x, self.p)
-
-
-def use_few_words(model: nn.Module) -> None:
-    """Has every dropout of `model`, most of which fairseq has put there, computed by `Dropout`."""
-    for module in model.modules():
-        if type(module) is FairseqDropout:
-            module.__class__ = Dropout

@@ -5,17 +5,22 @@ import functools
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
+from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import nn
 
 from .attention import ONE_ORDER, MultiheadAttention
 from .autocast import autocast
 from .branch_log import BranchLog, branched_blocks
 from .branch_training import BranchTraining, refuse_training
 from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_unsupported
-from .dropout import use_few_words
+from .dropout import Dropout
 from .encoder_output import Reordered
 from .layers import decoder_layer, encoder_layer
-from .products import use_products_of_few_rows
+from .products import Linear
+
+# Parts that fairseq and torch put into a model, and what computes them.
+COMPUTED_BY = {FairseqDropout: Dropout, nn.Linear: Linear}
 
 
 class TransformerModel(TransformerModelBase):
@@ -46,8 +51,7 @@ class TransformerModel(TransformerModelBase):
         if cfg.branched_attention != "none":
             refuse_training(args)
         model = super().build_model(cfg, task)
-        use_few_words(model)
-        use_products_of_few_rows(model)
+        compute_by_ours(model)
         if cfg.branched_attention != "none":
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
@@ -156,6 +160,12 @@ class TransformerDecoder(TransformerDecoderBase):
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Called by fairseq before it generates; `need_attn` is its --print-alignment."""
         self.need_attention = bool(need_attn)
+
+
+def compute_by_ours(model: nn.Module) -> None:
+    """Has every part of `model` that COMPUTED_BY names, and no subclass of one, computed as it says."""
+    for module in model.modules():
+        module.__class__ = COMPUTED_BY.get(type(module), type(module))
 
 
 def wrap(layer, cfg: VariantConfig):

@@ -27,10 +27,3 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
-
-
-def use_products_of_few_rows(model: nn.Module) -> None:
-    """Has every linear layer of `model`, most of which fairseq has put there, computed by `linear`."""
-    for module in model.modules():
-        if type(module) is nn.Linear:
-            module.__class__ = Linear
