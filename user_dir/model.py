@@ -16,7 +16,9 @@ from .branch_training import BranchTraining, refuse_training
 from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_unsupported
 from .dropout import Dropout
 from .encoder_output import Reordered
+from .last_checkpoint import mend_last_checkpoint
 from .layers import decoder_layer, encoder_layer
+from .processes import refuse_processes
 from .products import Linear
 
 # Parts that fairseq and torch put into a model, and what computes them.
@@ -29,10 +31,12 @@ class TransformerModel(TransformerModelBase):
     config = VariantConfig  # a variant with options of its own has them in a subclass
     branch_training = None  # of Ahmed et al. 2017: how κ and α are to be trained
     branch_log = None
+    asked_to_train = False  # whether fairseq-train has asked for our options; where a checkpoint is loaded nobody does
     counting = False  # whether fairseq has told a number of updates
 
     @classmethod
     def add_args(cls, parser):
+        cls.asked_to_train = True
         # No defaults here: architectures.py gives each architecture its own.
         gen_parser_from_dataclass(parser, cls.config(), delete_default=True, with_prefix="")
 
@@ -43,9 +47,13 @@ class TransformerModel(TransformerModelBase):
         Raises:
             UnsupportedOption: for an option of fairseq's Transformer that is not carried
             BranchTrainingError: for a training that could not train κ and α as the paper does
+            InputError: for processes that would not train one model, and where there is no checkpoint to go on from
         """
         cfg = cls.config.from_namespace(args)
         refuse_unsupported(cfg)
+        if cls.asked_to_train:
+            refuse_processes(args)
+            mend_last_checkpoint(args)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
         if cfg.branched_attention != "none":

@@ -1,0 +1,31 @@
+"""Trainings in several processes that fairseq would begin, and that would not train one model, or break off."""
+
+import torch
+from torch import distributed
+
+from .errors import InputError
+
+
+def refuse_processes(options) -> None:
+    """Refuses `options` of fairseq-train with which several processes would not train one model.
+
+    Raises:
+        InputError: for processes of torchrun's that do not know of each other (fairseq reads torchrun's variables only
+            where it sees several GPUs), and for a --ddp-backend that needs GPUs
+    """
+    if not distributed.is_available():
+        return
+    if distributed.is_torchelastic_launched() and not distributed.is_initialized():
+        raise InputError(
+            "torchrun started this process, and fairseq does not join it to the others: each would train a model of "
+            "its own in the same --save-dir. On GPUs add --distributed-world-size N. On CPUs type torchrun "
+            "--nproc-per-node N --no-python examples/shared/cpu_process.sh DATA … --cpu --distributed-world-size N "
+            "--distributed-init-method env:// --distributed-no-spawn --distributed-backend gloo "
+            "--ddp-backend legacy_ddp"
+        )
+    on_cpus = getattr(options, "cpu", False) or not torch.cuda.is_available()
+    backend = getattr(options, "ddp_backend", None)
+    if distributed.is_initialized() and on_cpus and backend in ("c10d", "pytorch_ddp"):
+        raise InputError(
+            f"--ddp-backend {backend} needs GPUs (it is fairseq's default): on CPUs add --ddp-backend legacy_ddp"
+        )
