@@ -33,7 +33,13 @@ setup(
         "tensorboardX>=2.6,<3",  # fairseq's --tensorboard-logdir; without it fairseq complains whenever it is imported
     ],
     extras_require={
-        "dev": ["pytest>=8", "pytest-xdist>=3", "ruff>=0.9", *plot],
+        "dev": [
+            "pytest>=8",
+            "pytest-xdist>=3",
+            "ruff>=0.9",
+            "pangolinn>=0.0.1,<0.1",  # suites of tests of padding and causality
+            *plot,
+        ],
         "plot": plot,
     },
 )
