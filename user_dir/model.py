@@ -16,7 +16,7 @@ from .branch_training import BranchTraining, refuse_training
 from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_unsupported
 from .dropout import Dropout
 from .encoder_output import Reordered
-from .last_checkpoint import mend_last_checkpoint
+from .last_checkpoint import prepare_last_checkpoint
 from .layers import decoder_layer, encoder_layer
 from .processes import refuse_processes
 from .products import Linear
@@ -53,7 +53,7 @@ class TransformerModel(TransformerModelBase):
         refuse_unsupported(cfg)
         if cls.asked_to_train:
             refuse_processes(args)
-            mend_last_checkpoint(args)
+            prepare_last_checkpoint(args)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
         if cfg.branched_attention != "none":
