@@ -16,9 +16,12 @@ In the order in which it happens:
 from dataclasses import dataclass
 
 from fairseq.optim import OPTIMIZER_REGISTRY
+from omegaconf import DictConfig, OmegaConf
+
+from .errors import InputError
 
 
-class BranchTrainingError(RuntimeError):
+class BranchTrainingError(InputError):
     """κ and α would not be trained as Ahmed et al. 2017 train them."""
 
 
@@ -54,16 +57,31 @@ UNSUITABLE_OPTIMIZER = (
 def refuse_training(options) -> None:
     """Raises BranchTrainingError if `options` of fairseq-train could not train κ and α as the paper does.
 
-    A model built by fairseq-train is given all options of the command line, before any data is read. Where it is given
-    its own alone (fairseq-hydra-train), `require_adopted` has to notice at the first update.
+    A model is built before any data is read. Once the loader's thread lives, "terminate called …" would be the last
+    line and the exit 134.
     """
-    if getattr(options, "ddp_backend", None) == "fully_sharded":
+    options = training_options(options)
+    if options.get("ddp_backend") == "fully_sharded":
         raise BranchTrainingError(
             "--ddp-backend fully_sharded cuts parameters into pieces, and κ and α cannot be kept on the simplex in "
             "pieces: train with --ddp-backend pytorch_ddp or legacy_ddp."
         )
-    optimizer = OPTIMIZER_REGISTRY.get(getattr(options, "optimizer", None))
+    optimizer = OPTIMIZER_REGISTRY.get(options.get("optimizer"))
     unsuitable = optimizer is not None and not getattr(optimizer, "trains_branch_weights", False)
-    whole = getattr(options, "fp16_no_flatten_grads", False) or getattr(options, "memory_efficient_fp16", False)
-    if unsuitable or (getattr(options, "fp16", False) and not whole):
+    whole = options.get("fp16_no_flatten_grads") or options.get("memory_efficient_fp16")
+    if unsuitable or (options.get("fp16") and not whole):
         raise BranchTrainingError(UNSUITABLE_OPTIMIZER)
+
+
+def training_options(options) -> dict:
+    """What the model being built is to be trained with, by name, as far as it is known.
+
+    fairseq-train gives a model all options of the command line; fairseq-hydra-train a group of its configuration, with
+    the others beside it.
+    """
+    if not isinstance(options, DictConfig):
+        return vars(options)
+    found = {}
+    for group in ("common", "distributed_training"):
+        found |= OmegaConf.select(options, f"..{group}", default={})
+    return {**found, "optimizer": OmegaConf.select(options, "..optimizer._name", default=None)}

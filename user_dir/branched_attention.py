@@ -49,7 +49,7 @@ class BranchedAttention(BranchWeightedAttention):
         others: as in BranchWeightedAttention
 
     Raises:
-        ValueError: if the heads cannot be dealt out to the branches, or d_ff not
+        InputError: if the heads cannot be dealt out to the branches, or d_ff not
     """
 
     def __init__(self, *args, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs):

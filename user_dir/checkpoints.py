@@ -1,38 +1,13 @@
-"""Reading fairseq's checkpoints: the file's contents, the options and the data of its training, the models."""
+"""What belongs to fairseq's checkpoints: the data of their training, and the models."""
 
 import logging
 import pathlib
 
-import torch
 from fairseq import checkpoint_utils, utils
 
 from . import registration  # noqa: F401  (before anything is loaded)
+from .checkpoint_files import load, options
 from .errors import InputError
-
-
-def load(path: pathlib.Path, mmap: bool = False) -> dict:
-    """fairseq's checkpoint `path`, weights only; with `mmap` only what is looked at is read (of torch ≥ 1.6's files).
-
-    Raises:
-        InputError: if it is missing or is not a checkpoint
-    """
-    if not path.is_file():
-        raise InputError(f"there is no checkpoint {path}")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-        state["model"], state["cfg"]
-    except Exception as error:  # a truncated or foreign file fails in many ways, all of which mean the same
-        raise InputError(f"{path} is not a fairseq checkpoint that can be read ({type(error).__name__})") from error
-    return state
-
-
-def options(state: dict, group: str) -> dict:
-    """The options `group` ("model", "task") in checkpoint `state`.
-
-    fairseq-train keeps them as a Namespace, fairseq-hydra-train as a dict.
-    """
-    found = state["cfg"][group]
-    return found if isinstance(found, dict) else vars(found)
 
 
 def data_of(paths: list[pathlib.Path]) -> pathlib.Path:

@@ -1,10 +1,14 @@
 """The options of our models: fairseq's TransformerConfig and what we add to it."""
 
+import operator
+import re
 from dataclasses import dataclass, field
 from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
+
+from .errors import InputError
 
 
 def option(default, help: str):
@@ -68,7 +72,7 @@ class VariantConfig(TransformerConfig):
     )
 
 
-class UnsupportedOption(ValueError):
+class UnsupportedOption(InputError):
     """An option of fairseq's Transformer that our models do not carry."""
 
 
@@ -95,6 +99,33 @@ UNSUPPORTED = {
     "encoder_layers_to_keep": "train with the number of layers that you want",
     "decoder_layers_to_keep": "train with the number of layers that you want",
 }
+
+
+# Options that are counts, and those that are probabilities. fairseq takes any number: some end in an assertion of
+# torch, others (no layers, a dropout of 1.5) train another model without a word.
+COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "max_source_positions", "max_target_positions"]
+SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+COUNTS += [f"{side}.{name}" for side in ("encoder", "decoder") for name in SIDE]
+PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder.layerdrop", "decoder.layerdrop"]
+
+
+def refuse_impossible(cfg: VariantConfig) -> None:
+    """Raises InputError, naming the option and what to do, for sizes that no Transformer can have."""
+    for names, allowed, wanted in (
+        (COUNTS, lambda number: number >= 1, "a number from 1 on"),
+        (PROBABILITIES, lambda number: 0 <= number < 1, "a number from 0 to below 1"),
+    ):
+        for name in names:
+            value = operator.attrgetter(name)(cfg)
+            if value is not None and not allowed(value):
+                raise InputError(f"--{re.sub('[._]', '-', name)} {value}: give {wanted}")
+    for name in ("encoder", "decoder"):
+        side = getattr(cfg, name)
+        if side.embed_dim % side.attention_heads:
+            raise InputError(
+                f"--{name}-embed-dim {side.embed_dim} cannot be dealt out to --{name}-attention-heads "
+                f"{side.attention_heads}: choose a number of heads that divides the width"
+            )
 
 
 def refuse_unsupported(cfg: VariantConfig) -> None:

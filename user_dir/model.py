@@ -13,13 +13,14 @@ from .attention import ONE_ORDER, MultiheadAttention
 from .autocast import autocast
 from .branch_log import BranchLog, branched_blocks
 from .branch_training import BranchTraining, refuse_training
-from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_unsupported
+from .config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
 from .dropout import Dropout
 from .encoder_output import Reordered
 from .last_checkpoint import prepare_last_checkpoint
 from .layers import decoder_layer, encoder_layer
 from .processes import refuse_processes
 from .products import Linear
+from .training_input import refuse_input
 
 # Parts that fairseq and torch put into a model, and what computes them.
 COMPUTED_BY = {FairseqDropout: Dropout, nn.Linear: Linear}
@@ -47,13 +48,17 @@ class TransformerModel(TransformerModelBase):
         Raises:
             UnsupportedOption: for an option of fairseq's Transformer that is not carried
             BranchTrainingError: for a training that could not train κ and α as the paper does
-            InputError: for processes that would not train one model, and where there is no checkpoint to go on from
+            InputError: for sizes that cannot be, files that cannot be trained with or gone on from, and processes that
+                would not train one model
         """
         cfg = cls.config.from_namespace(args)
         refuse_unsupported(cfg)
+        refuse_impossible(cfg)
         if cls.asked_to_train:
+            cls.asked_to_train = False  # a checkpoint may be loaded next, whose training had its own data
             refuse_processes(args)
             prepare_last_checkpoint(args)
+            refuse_input(args, task)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
         if cfg.branched_attention != "none":

@@ -9,6 +9,7 @@ is no weight decay; after each update they are projected onto the simplex. The g
 optimizer's checkpoint, so that a resumed run goes on where it was and updates skipped for overflow do not count.
 """
 
+import ast
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,7 @@ from omegaconf import II
 
 from .branch_training import BranchTraining, BranchTrainingError
 from .config import option
+from .errors import InputError
 from .simplex import project_
 
 
@@ -43,7 +45,7 @@ class FusedAdam(FairseqAdam):
     Half-precision parameters (--memory-efficient-fp16) get fairseq's own, which computes in float32; torch's does not.
 
     Raises:
-        NotImplementedError: for --fp16-adam-stats, which needs fairseq's own
+        InputError: for --fp16-adam-stats, which needs fairseq's own, and for numbers that Adam cannot be given
         BranchTrainingError: for options with which branch weights would never train or would leave the simplex
     """
 
@@ -52,7 +54,8 @@ class FusedAdam(FairseqAdam):
     def __init__(self, cfg: FusedAdamConfig, params):
         FairseqOptimizer.__init__(self, cfg)
         if cfg.fp16_adam_stats:
-            raise NotImplementedError("--fp16-adam-stats needs --optimizer adam")
+            raise InputError("--fp16-adam-stats needs --optimizer adam")
+        refuse_betas(cfg.adam_betas)
         params = list(params)
         groups, self.branch_training = params, None
         branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchTraining)]
@@ -65,7 +68,10 @@ class FusedAdam(FairseqAdam):
         if any(p.dtype in (torch.float16, torch.bfloat16) for p in params):
             self._optimizer = Adam(groups, **self.optimizer_config)
         else:
-            self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
+            try:
+                self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
+            except ValueError as error:
+                raise InputError(f"{error}: change --lr, --adam-betas, --adam-eps or --weight-decay") from error
         self.set_branch_lr()
 
     def set_branch_lr(self):
@@ -101,6 +107,14 @@ class FusedAdam(FairseqAdam):
     def supports_flat_params(self):
         """FP16Optimizer asks; it has lost the branch weights by then if it flattens: require_adopted notices that."""
         return self.branch_training is None
+
+
+def refuse_betas(betas) -> None:
+    """Raises InputError unless --adam-betas are two numbers: fairseq evaluates whatever Python a configuration has."""
+    try:
+        _, _ = map(float, ast.literal_eval(betas) if isinstance(betas, str) else betas)
+    except (ValueError, TypeError, SyntaxError):
+        raise InputError(f"--adam-betas {betas}: give two numbers, such as '(0.9, 0.98)'") from None
 
 
 def refuse_unsuitable(cfg: FusedAdamConfig) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .attention import MultiheadAttention
 from .config import VariantConfig
+from .errors import InputError
 from .relative_kernel import RelativeAttention
 
 
@@ -29,12 +30,13 @@ class RelativeMultiheadAttention(MultiheadAttention):
         others: as in MultiheadAttention
 
     Raises:
-        ValueError: for a negative distance
+        InputError: for a negative distance
     """
 
     def __init__(self, embed_dim, num_heads, *, distance: int, shared=False, keys=True, values=True, **kwargs):
         if distance < 0:
-            raise ValueError(f"the clipping distance of relative positions cannot be negative ({distance})")
+            reason = f"the clipping distance of relative positions cannot be negative ({distance})"
+            raise InputError(f"{reason}: give --relative-distance 0 or more")
         super().__init__(embed_dim, num_heads, **kwargs)
         self.distance = distance
         shape = [2 * distance + 1] if shared else [num_heads, 2 * distance + 1]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .attention import MultiheadAttention
 from .config import VariantConfig
+from .errors import InputError
 from .products import linear
 from .simplex import project
 
@@ -29,14 +30,14 @@ class BranchWeightedAttention(MultiheadAttention):
         others: as in MultiheadAttention
 
     Raises:
-        ValueError: if the heads cannot be dealt out to the branches
+        InputError: if the heads cannot be dealt out to the branches
     """
 
     def __init__(self, embed_dim, num_heads, *, branches: int | None = None, softmax=False, random=False, **kwargs):
         super().__init__(embed_dim, num_heads, **kwargs)
         self.branches = branches or num_heads
         if num_heads % self.branches:
-            raise ValueError(
+            raise InputError(
                 f"{num_heads} heads cannot be dealt out to {self.branches} branches: a branch is one head or several "
                 "(Ahmed et al. 2017, eq. 5). Choose a number of branches that divides the heads."
             )
@@ -120,9 +121,9 @@ def scale_branches(matrix: Tensor, weights: Tensor) -> Tensor:
 
 
 def refuse_uneven(ffn_dim: int, branches: int) -> None:
-    """Raises ValueError if an FFN of width `ffn_dim` cannot be dealt out."""
+    """Raises InputError if an FFN of width `ffn_dim` cannot be dealt out."""
     if ffn_dim % branches:
-        raise ValueError(
+        raise InputError(
             f"an FFN of width {ffn_dim} cannot be dealt out to {branches} branches (Ahmed et al. 2017, eq. 7). "
             "Choose a width that the number of branches divides, or one FFN for all."
         )

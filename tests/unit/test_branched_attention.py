@@ -222,5 +222,5 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
 def test_training_without_an_optimizer_for_branch_weights_is_refused(build):
     model = build("weighted_transformer_base")
     model.set_num_updates(1)  # not while training
-    with pytest.raises(RuntimeError, match="--optimizer fused_adam"):
+    with pytest.raises(ValueError, match="--optimizer fused_adam"):
         model.train().set_num_updates(1)

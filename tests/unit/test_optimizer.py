@@ -8,6 +8,7 @@ from fairseq import optim
 from fairseq.logging import metrics
 
 from user_dir.branch_training import BranchTrainingError
+from user_dir.errors import InputError
 from user_dir.optimizer import FusedAdamConfig
 
 from support import (
@@ -51,7 +52,7 @@ def test_update_equals_fairseqs():
 
 
 def test_refuses_float16_statistics():
-    with pytest.raises(NotImplementedError, match="--fp16-adam-stats needs --optimizer adam"):
+    with pytest.raises(InputError, match="--fp16-adam-stats needs --optimizer adam"):
         fused_adam(torch.nn.Linear(2, 2), fp16_adam_stats=True)
 
 

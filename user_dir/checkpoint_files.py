@@ -1,0 +1,42 @@
+"""A checkpoint's file and what is in it, as fairseq saves it; nothing of it is run."""
+
+import contextlib
+import pathlib
+
+import torch
+
+from .compatibility import allow_fairseq_checkpoints
+from .errors import InputError
+
+
+def load(path: pathlib.Path, mmap: bool = False) -> dict:
+    """fairseq's checkpoint `path`, weights only; with `mmap` only what is looked at is read (of torch ≥ 1.6's files).
+
+    Raises:
+        InputError: if it is missing or is not a checkpoint
+    """
+    with reading(path):
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        state["model"], state["cfg"]
+    return state
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path):
+    """Raises InputError if `path` is missing, or is no checkpoint, which makes what is done here fail in many ways."""
+    if not path.is_file():
+        raise InputError(f"there is no checkpoint {path}")
+    allow_fairseq_checkpoints()
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{path} is not a fairseq checkpoint that can be read ({type(error).__name__})") from error
+
+
+def options(state: dict, group: str) -> dict:
+    """The options `group` ("model", "task") in checkpoint `state`.
+
+    fairseq-train keeps them as a Namespace, fairseq-hydra-train as a dict.
+    """
+    found = state["cfg"][group]
+    return found if isinstance(found, dict) else vars(found)
