@@ -1,6 +1,9 @@
 # Sourced by the other scripts: makes `python` one that has this project installed, with the extras $extras (e.g. dev).
 # An active virtual or conda environment is completed and what it already has is kept; otherwise ./.venv is made.
-# What is installed is not installed again. PYTHON names another interpreter to make .venv with.
+# What is installed is not installed again. PYTHON names another interpreter to make .venv with. INSTALL=no takes the
+# `python` of PATH and what it has as they are: on a machine that reaches no package index.
+
+[ "${INSTALL:-}" != no ] || return 0
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 extras=${extras:-}

@@ -1,0 +1,302 @@
+"""What only a GPU can show, in one report; gpu.sh starts it.
+
+The report (JSON and Markdown) is written anew after each row, so that one that is cut off holds all that was done. A
+part that fails is a row that says so, and makes the exit status 1; what there was no time for is said, too.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import math
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from user_dir.checkpoints import load
+from user_dir.families import FAMILIES
+from user_dir.tools.shared.training_log import read_log
+
+PROJECT = pathlib.Path(__file__).parents[1]
+STOCK = "transformer"
+ON_GPU = torch.cuda.is_available()
+AT_A_TIME = 4  # trainings that are checked, not timed
+PRECISIONS = {
+    "float32": "",
+    "--fp16": "--fp16 --fp16-no-flatten-grads --fp16-init-scale 16",
+    "--memory-efficient-fp16": "--memory-efficient-fp16 --fp16-init-scale 16",
+    "--amp": "--amp --fp16-init-scale 16",
+    "--autocast bf16": "--autocast bf16",
+}
+TRAINING = """--user-dir user_dir --source-lang src --target-lang tgt --share-all-embeddings --optimizer fused_adam
+    --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --clip-norm 1 --branch-frozen-updates 0
+    --lr 5e-3 --lr-scheduler inverse_sqrt --warmup-updates 50 --max-tokens 1000 --log-format json --log-interval 10
+    --encoder-layers 2 --decoder-layers 2 --no-epoch-checkpoints --update-epoch-batch-itr True --seed 1""".split()
+MEASURED = """
+import torch, fairseq_cli.train
+fairseq_cli.train.cli_main()
+if torch.cuda.is_available():
+    print("at most", torch.cuda.max_memory_allocated() // 2**20, "MB")
+"""
+
+
+class Failure(Exception):
+    """A command that fails, or a result that is not what it must be."""
+
+
+class TimeIsOver(Exception):
+    pass
+
+
+class Commands:
+    """Runs commands in the project's folder until the time is over."""
+
+    def __init__(self, minutes: float):
+        self.end = time.monotonic() + 60 * minutes
+
+    def run(self, *words, **variables) -> str:
+        """Its output, and its errors after it.
+
+        Raises:
+            Failure: with its last line, if it fails
+            TimeIsOver: if it does not end in time; it is ended then, and all that it has started
+        """
+        left = self.end - time.monotonic()
+        if left < 5:
+            raise TimeIsOver
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "4", **variables}
+        process = subprocess.Popen(
+            [str(word) for word in words], cwd=PROJECT, env=environment, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise TimeIsOver from None
+        if process.returncode:
+            raise Failure(([""] + output.strip().splitlines())[-1][:300])
+        return output
+
+
+class Parts:
+    """The parts of the report, by the names of the functions; each yields rows: {column: value}."""
+
+    def __init__(self, commands: Commands, work: pathlib.Path, small: bool):
+        self.commands, self.work, self.small = commands, work, small
+        self.python = functools.partial(commands.run, sys.executable)
+
+    def machine(self) -> Iterator[dict]:
+        """what this machine is"""
+        found = {"Python": sys.version.split()[0], "torch": torch.__version__, "processors": os.cpu_count()}
+        for number in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_properties(number)
+            found |= {f"GPU {number}": device.name, f"GPU {number}, GB": device.total_memory // 2**30}
+        yield found
+
+    @functools.cached_property
+    def copies(self) -> pathlib.Path:
+        """A data-bin whose targets are its sources."""
+        folder = self.work / "copies"
+        folder.mkdir()
+        for split, pairs in (("train", 4000), ("valid", 100), ("test", 100)):
+            draw = torch.Generator().manual_seed(len(split))
+            lengths = torch.randint(1, 12, (pairs,), generator=draw).tolist()
+            lines = [" ".join(f"w{word}" for word in torch.randint(20, (n,), generator=draw).tolist()) for n in lengths]
+            for language in ("src", "tgt"):
+                (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
+        prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+        options = ["-s", "src", "-t", "tgt", "--joined-dictionary", "--destdir", folder / "data-bin"]
+        self.commands.run("fairseq-preprocess", *prefixes, *options)
+        return folder / "data-bin"
+
+    def train(self, name: str, family: str, *options, launch=(sys.executable, "-c", MEASURED)) -> dict:
+        """Trains a small model on `copies`; its losses, what it took, and how far κ and α are from the simplex."""
+        folder = self.work / name
+        updates = 40 if self.small else 400
+        more = ["--arch", f"{family}_tiny", "--save-dir", folder, "--max-update", updates, *options]
+        output = self.commands.run(*launch, self.copies, *TRAINING, *([] if ON_GPU else ["--cpu"]), *more)
+        (folder / "train.log").write_text(output)
+        log = read_log(folder / "train.log")
+        first, last = (float(list(log[kind].values())[at]["loss"]) for kind, at in (("train_inner", 0), ("valid", -1)))
+        if not (math.isfinite(last) and last < first):
+            raise Failure(f"the loss was {first} and is {last} after {updates} updates")
+        state = load(folder / "checkpoint_last.pt")["model"]
+        weights = [value.double() for name, value in state.items() if name.endswith((".kappa", ".alpha"))]
+        apart = max((max(abs(value.sum() - 1).item(), -value.min().item()) for value in weights), default=None)
+        memory = re.search(r"at most (\d+) MB", output)
+        return {
+            "first loss": first,
+            "last loss of validation": last,
+            "words/s": list(log["train_inner"].values())[-1].get("wps"),
+            "MB": int(memory[1]) if memory else None,
+            "κ, α from the simplex": None if apart is None else f"{apart:.1e}",
+        }
+
+    def precisions(self) -> Iterator[dict]:
+        """every family learns to copy in every precision that fairseq has"""
+        _ = self.copies  # before several need it
+        wanted = [
+            (family, name)
+            for family, name in itertools.product(FAMILIES, PRECISIONS)
+            if ON_GPU or name in ("float32", "--autocast bf16")
+        ]
+        with ThreadPoolExecutor(AT_A_TIME if ON_GPU else 1) as pool:
+            yield from pool.map(self.of_precision, *zip(*wanted))
+
+    def of_precision(self, family: str, precision: str) -> dict:
+        name, options = f"{family}{precision}".replace(" ", ""), PRECISIONS[precision].split()
+        return {"family": family, "precision": precision, **attempt(self.train, name, family, *options)}
+
+    def search(self) -> Iterator[dict]:
+        """translations on this device beside those on its CPU, in float32 and half precision"""
+        self.train("search", "vaswani_transformer")
+        path = self.work / "search" / "checkpoint_last.pt"
+
+        def hypotheses(*options) -> list[str]:
+            command = ["fairseq-generate", self.copies, "--user-dir", "user_dir", "--path", path, "--beam", 4]
+            output = self.commands.run(*command, "--nbest", 4, "--required-batch-size-multiple", 1, *options)
+            return re.findall(r"^H-(\S+)\t\S+\t(.*)$", output, re.MULTILINE)
+
+        expected = sorted(hypotheses("--cpu"))
+        for name in ("--task translation", "--task fast_translation", *(["--task fast_translation --fp16"] * ON_GPU)):
+            found = sorted(hypotheses(*name.split()))
+            best = [one == other for one, other in zip(found[::4], expected[::4], strict=True)]
+            yield {"options": name, "best hypotheses as the CPU's": f"{sum(best)} of {len(best)}"}
+
+    def processes(self) -> Iterator[dict]:
+        """the same batch on one and on all devices, started as the recipes start them"""
+        count = max(1, torch.cuda.device_count())
+        sizes = sorted({1, 2, count}) if count > 1 else [1]
+        for size, family in itertools.product(sizes, FAMILIES):
+            launch = ["torchrun", "--standalone", "--nproc-per-node", str(size), "--no-python"]
+            launch += ["fairseq-train"] if ON_GPU else ["examples/shared/cpu_process.sh"]
+            options = ["--distributed-world-size", size, "--update-freq", count // size, "--dropout", 0]
+            if not ON_GPU:
+                options += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+            found = attempt(self.train, f"{family}-{size}", family, *options, launch=launch)
+            yield {"family": family, "processes": size, **found}
+
+    def speed(self) -> Iterator[dict]:
+        """fairseq's trainer, V = 37,000: words/s of ours and its own model"""
+        sizes = ["tiny"] if self.small else ["base", "big"]
+        options = {"float32": (), "ours --autocast bf16, fairseq's float32": ("--autocast", "bf16")}
+        if ON_GPU:
+            options["--fp16"] = (f"--options={PRECISIONS['--fp16']}",)
+        for size, (precision, more) in itertools.product(sizes, options.items()):
+            found = self.work / "speed.json"
+            command = ["tests/benchmarks/trainer.py", "--size", size, "--json", found, *more]
+            command += ["--vocabulary", 1000 if self.small else 37000, "--max-tokens", 1000 if self.small else 4096]
+            command += ["--updates", 2 if self.small else 10, "--rounds", 2 if self.small else 5]
+            done = attempt(lambda command=command: {"output": self.python(*command)})
+            if "output" not in done:
+                yield {"size": size, "precision": precision, **done}
+                continue
+            for model, values in json.loads(found.read_text())["updates"].items():
+                yield {"size": size, "precision": precision, "model": model, **rounded(values)}
+
+    def generation(self) -> Iterator[dict]:
+        """beam search of 64 and 512 sentences of 32 words: seconds of ours and fairseq's own model"""
+        scale = ("tiny", 1000, 2) if self.small else ("base", 37000, 6)
+        for sentences in (4,) if self.small else (64, 512):
+            command = ["tests/benchmarks/speed.py", "--sentences", sentences]
+            command += [word for both in zip(("--size", "--vocabulary", "--repeats"), scale) for word in both]
+            found = attempt(lambda command=command: {"output": self.python(*command)})
+            output = found.pop("output", "").partition("generation\n")[2]
+            for model, ms, ratio in re.findall(r"^  (.*?) +(\d+) ms .* (\S+)$", output, re.MULTILINE):
+                found[model] = f"{ms} ms, {ratio} of fairseq's"
+            yield {"sentences": sentences, **found}
+
+    def multi30k(self) -> Iterator[dict]:
+        """Multi30k as published (41.02 BLEU), seeds in turn"""
+        variables = {"GPUS": str(min(1, torch.cuda.device_count())), "MAX_TOKENS": "8192"}
+        if self.small:
+            variables |= {"SMOKE": "1"}
+        for seed, family in itertools.product((1,) if self.small else (1, 2, 3), (STOCK, *FAMILIES)):
+            folder = self.work / f"multi30k-{family}-{seed}"
+            recipe = functools.partial(self.commands.run, "examples/multi30k_published.sh", **variables)
+            start = time.monotonic()
+            found = attempt(lambda: {"output": recipe(FAMILY=family, SEED=str(seed), OUTPUT=str(folder))})  # noqa: B023
+            scores = re.findall(r"BLEU4? = ([\d.]+)", found.pop("output", ""))
+            found |= {"BLEU of tokens": float(scores[0])} if scores else {}
+            yield {"family": family, "seed": seed, **found, "seconds": round(time.monotonic() - start)}
+
+
+ORDER = ("machine", "precisions", "search", "processes", "speed", "generation", "multi30k")
+
+
+def rounded(values: dict) -> dict:
+    return {name: float(f"{value:.4g}") for name, value in values.items()}
+
+
+def attempt(action, *args, **kwargs) -> dict:
+    """The row that `action` returns, or one that says why there is none; when time is over that is raised."""
+    try:
+        return action(*args, **kwargs)
+    except Failure as failure:
+        return {"failed": str(failure)}
+
+
+def markdown(report: dict) -> str:
+    """Each part as a table."""
+    blocks = ["# What a GPU shows\n"]
+    for name, rows in report.items():
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        blocks.append(f"\n## {name}: {getattr(Parts, name).__doc__}\n")
+        blocks.append("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+        for row in rows:
+            cells = ("" if row.get(column) is None else str(row[column]).replace("|", "/") for column in columns)
+            blocks.append("| " + " | ".join(cells) + " |")
+    return "\n".join(blocks) + "\n"
+
+
+def write(report: dict, output: str) -> None:
+    for ending, text in ((".json", json.dumps(report, indent=1, ensure_ascii=False) + "\n"), (".md", markdown(report))):
+        partial = pathlib.Path(output + ending + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(output + ending)
+
+
+def main() -> None:
+    parts = "\n".join(f"  {name:12} {getattr(Parts, name).__doc__}" for name in ORDER)
+    parser = argparse.ArgumentParser(
+        prog="tests/gpu.sh", description=__doc__, epilog=f"parts:\n{parts}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=25, help="after which what is under way is ended")
+    parser.add_argument("--output", default="gpu-report", help="the report's name, without .json and .md")
+    parser.add_argument("--parts", nargs="+", choices=ORDER, default=ORDER, metavar="NAME")
+    parser.add_argument("--small", action="store_true", help="all of it small, and without a GPU, too: does it work?")
+    args = parser.parse_args()
+    if not (ON_GPU or args.small):
+        sys.exit("gpu.sh: torch sees no GPU here: run it where there is one, or see whether it works with --small")
+    report, failed = {}, False
+    with tempfile.TemporaryDirectory() as work:
+        found = Parts(Commands(args.minutes), pathlib.Path(work), args.small)
+        for name in args.parts:
+            report[name] = []
+            try:
+                for row in getattr(found, name)():
+                    report[name].append(row)
+                    print(f"{name}:", ", ".join(f"{column} {value}" for column, value in row.items()), flush=True)
+                    write(report, args.output)
+            except (Failure, TimeIsOver) as reason:
+                report[name].append({"failed": str(reason) or "the time was over"})
+                write(report, args.output)
+            failed |= any("failed" in row for row in report[name])
+    print(f"written: {args.output}.json, {args.output}.md")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

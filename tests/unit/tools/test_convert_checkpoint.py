@@ -1,0 +1,89 @@
+"""python -m user_dir.tools.convert_checkpoint: the same translations, and a training that goes on."""
+
+import argparse
+import re
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from user_dir.tools import convert_checkpoint as tool
+
+from support import SMALL
+
+OURS = "--user-dir user_dir --arch vaswani_transformer_tiny --optimizer fused_adam".split()
+OURS += ["--criterion", "fused_label_smoothed_cross_entropy"]
+FAIRSEQS = "--arch transformer --optimizer adam --criterion label_smoothed_cross_entropy".split()
+COMMON = """--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32
+    --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings
+    --lr-scheduler inverse_sqrt --lr 5e-3 --warmup-updates 10 --label-smoothing 0.1
+    --max-tokens 500 --log-format simple --log-interval 10 --disable-validation""".split()
+
+
+def test_there_and_back(command, copies, tmp_path):
+    """Trained by ours, by fairseq without our user dir, and by ours again; each goes on where the other stopped."""
+
+    def trained(folder, side, updates, *more):
+        options = [*COMMON, *side, "--max-update", updates, *more]
+        done = command("fairseq-train", copies, "--save-dir", tmp_path / folder, *options)
+        return tmp_path / folder / "checkpoint_last.pt", done.stdout + done.stderr
+
+    def converted(path, to):
+        tool.main([str(path), "--to", to, "--output", str(tmp_path / f"{to}.pt")])
+        return tmp_path / f"{to}.pt"
+
+    def hypotheses(path, *user_dir):
+        options = ["--beam", "3", "--max-len-b", "10", "--path", path]
+        output = command("fairseq-generate", copies, *options, *user_dir).stdout
+        lines = sorted(re.findall(r"^H-(\d+)\t(\S+)\t(.*)", output, re.MULTILINE))
+        return [(number, pytest.approx(float(score), abs=1e-4), text) for number, score, text in lines]
+
+    first, _ = trained("first", OURS, 30)
+    fairseqs = converted(first, "transformer")
+    found = hypotheses(fairseqs)
+    assert found == hypotheses(first, *OURS[:2]) and len({text for *_, text in found}) > 5
+    second, log = trained("second", FAIRSEQS, 40, "--restore-file", fairseqs)
+    assert "@ 30 updates" in log and "num_updates=40" in log
+    ours = converted(second, "vaswani_transformer")
+    assert hypotheses(ours, *OURS[:2]) == hypotheses(converted(ours, "transformer"))
+    _, log = trained("third", OURS, 50, "--restore-file", ours)
+    assert "@ 40 updates" in log and "num_updates=50" in log
+
+
+def test_a_file_of_before_fairseq_1(build, tmp_path):
+    """As fairseq's public ones: all options in one list, the optimizer's history of another optimizer."""
+    stock = build("transformer")
+    args = argparse.Namespace(arch="transformer_wmt_en_de", task="translation", data="data", **SMALL)
+    args.criterion, args.optimizer, args.lr, args.label_smoothing = "label_smoothed_cross_entropy", "nag", [0.1], 0.1
+    args.source_lang, args.target_lang, args.left_pad_source, args.left_pad_target = "src", "tgt", "True", "False"
+    history = [{"criterion_name": "LabelSmoothedCrossEntropyCriterion", "best_loss": 1.0}]
+    state = {"args": args, "model": stock.state_dict(), "optimizer_history": history}
+    state |= {"last_optimizer_state": None, "extra_state": {"epoch": 3, "batch_offset": 0, "val_loss": 1.0}}
+    torch.save(state, tmp_path / "old.pt")
+    tool.main([str(tmp_path / "old.pt"), "--to", "vaswani_transformer", "--output", str(tmp_path / "new.pt")])
+    found = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "new.pt"))
+    assert found["cfg"].model.arch == "vaswani_transformer_base" and found["args"] is None
+    assert {name: found["cfg"].model[name] for name in SMALL} == SMALL
+    assert found["optimizer_history"][-1]["criterion_name"] == "FusedLabelSmoothedCrossEntropy"
+
+
+@pytest.mark.parametrize(
+    "arch, options, to, words",
+    [
+        ("relative_transformer_base", {}, "transformer", "of --arch relative_transformer_base and cannot become"),
+        ("vaswani_transformer_base", {}, "vaswani_transformer", "cannot become one of .* it is one already"),
+        ("vaswani_transformer_base", {"attention_key_dim": 3}, "transformer", "has --attention-key-dim 3, which"),
+    ],
+)
+def test_what_cannot_be(saved, tmp_path, arch, options, to, words):
+    _, path, _ = saved(arch, **options)
+    with pytest.raises(SystemExit, match=words):
+        tool.main([str(path), "--to", to, "--output", str(tmp_path / "out.pt")])
+    assert not (tmp_path / "out.pt").exists()
+
+
+def test_no_checkpoint(tmp_path):
+    (tmp_path / "text").write_text("hello")
+    for name, words in (("text", "not a fairseq checkpoint"), ("nowhere", "there is no checkpoint")):
+        with pytest.raises(SystemExit, match=words):
+            tool.main([str(tmp_path / name), "--to", "transformer", "--output", str(tmp_path / "out.pt")])

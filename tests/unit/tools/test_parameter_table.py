@@ -1,0 +1,33 @@
+"""python -m user_dir.tools.parameter_table: counts as the papers print them."""
+
+import pytest
+
+from user_dir.paper_tables import TABLES
+from user_dir.tools import parameter_table as tool
+
+COUNTED = [row for rows in TABLES.values() for row in rows if row.millions]
+
+
+@pytest.mark.parametrize("row", COUNTED, ids=lambda row: row.name)
+def test_published_counts(row):
+    """One vocabulary of 41,000 explains all of them but the big models', which 36,000 does."""
+    assert round(tool.count(row, 36_000 if row.big else 41_000) / 1e6) == row.millions
+
+
+def test_vocabularies_that_fit():
+    row = COUNTED[0]
+    least, most = tool.vocabularies(row)
+    fits = [round(tool.count(row, words) / 1e6) == row.millions for words in (least, least + 2, most - 1, most + 2)]
+    assert fits == [False, True, True, False]
+
+
+def test_extra_parameters_of_branches():
+    """κ and α alone: 192 of a base model (Ahmed et al. 2017)."""
+    base, weighted = (tool.count(row, 37_000) for row in TABLES["ahmed-depth"][:2])
+    assert weighted - base == 192
+
+
+def test_table(capsys, monkeypatch):
+    monkeypatch.setattr(tool, "TABLES", {"vaswani": TABLES["vaswani"][-1:], "ahmed-depth": []})
+    tool.main(["--vocabulary", "36000"])
+    assert "| big | vaswani_transformer | 213,221,376 | 213 | 213 | 35,295–36,272 |" in capsys.readouterr().out

@@ -1,0 +1,124 @@
+"""Turns a checkpoint of fairseq's own Transformer into one of vaswani_transformer, and the other way round.
+
+    python -m user_dir.tools.convert_checkpoint RUN/average.pt --to transformer --output fairseq.pt
+    python -m user_dir.tools.convert_checkpoint wmt14.en-fr.pt --to vaswani_transformer --output ours.pt
+
+Parameters have the same names and meaning in both; what differs is what the file says of architecture, task, criterion
+and optimizer. fairseq-generate translates with a converted file as with the first one, `transformer` without
+--user-dir; training goes on from it with the other's --optimizer and --criterion. fairseq's public checkpoints are
+read, too (in older ones all options are in one list).
+"""
+
+import argparse
+import pathlib
+
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu, torch_persistent_save
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from omegaconf import OmegaConf, open_dict
+
+from .. import registration  # noqa: F401  (before anything is loaded)
+from ..checkpoint_files import reading
+from ..config import VariantConfig, refuse_unsupported
+from ..errors import InputError
+from .shared.command import exit_in_one_line, new_parser
+
+STOCK, OURS = "transformer", "vaswani_transformer"
+ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it
+# Each group's names, fairseq's own first: of the option, and of the class in the optimizer's history.
+NAMES = {
+    "task": [("translation", "fast_translation")],
+    "criterion": [
+        ("label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy"),
+        ("LabelSmoothedCrossEntropyCriterion", "FusedLabelSmoothedCrossEntropy"),
+    ],
+    "optimizer": [("adam", "fused_adam"), ("FairseqAdam", "FusedAdam")],
+}
+
+# What our options must be where they change what is computed.
+PLAIN = {"relative_positions": "neither", "branched_attention": "none", "absolute_positions": "add"}
+PLAIN |= {"attention_key_dim": None, "attention_value_dim": None}
+
+
+def renamed(name: str, group: str, to: str) -> str:
+    """What `name` is called with the family `to`; others' names stay."""
+    for fairseqs, ours in NAMES[group]:
+        if name in (fairseqs, ours):
+            return fairseqs if to == STOCK else ours
+    return name
+
+
+def convert(path: pathlib.Path, to: str) -> dict:
+    """The checkpoint `path` as one of the family `to`.
+
+    Raises:
+        InputError: if it is none, or of a model that the other family does not compute
+    """
+    with reading(path):
+        state = load_checkpoint_to_cpu(str(path))
+        cfg = state["cfg"]
+    options = cfg.model if OmegaConf.is_config(cfg.model) else vars(cfg.model)
+    architecture = options.get("arch") or options["_name"]
+    family = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
+    if family == to or family not in ARCHITECTURES:
+        reason = "it is one already" if family == to else f"only {STOCK} and {OURS} compute the same"
+        raise InputError(f"{path} is of --arch {architecture} and cannot become one of {to}: {reason}")
+    if to == OURS:
+        refuse_unsupported(VariantConfig.from_namespace(cfg.model))
+    else:
+        refuse_added(path, options)
+    with open_dict(cfg):
+        for name in ("arch", "_name"):
+            if options.get(name):
+                setattr(cfg.model, name, ARCHITECTURES[to])
+        for group in NAMES:
+            if cfg.get(group) is not None:
+                cfg[group]._name = renamed(cfg[group]._name, group, to)
+                if not OmegaConf.is_config(cfg.model):  # fairseq-train keeps all options there, too
+                    setattr(cfg.model, group, cfg[group]._name)
+        if "common" in cfg:
+            cfg.common.user_dir = None
+    state["args"] = None
+    state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    if isinstance(state["cfg"]["model"], argparse.Namespace):
+        state["cfg"]["model"] = vars(state["cfg"]["model"])
+    history = state["optimizer_history"][-1]
+    for group in ("criterion", "optimizer"):
+        history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)
+    if state["last_optimizer_state"] and history["optimizer_name"] in ("FairseqAdam", "FusedAdam"):
+        convert_adam(state["last_optimizer_state"], fused=to == OURS)
+    return state
+
+
+def refuse_added(path: pathlib.Path, options) -> None:
+    """Raises InputError if `options` of a vaswani_transformer make it another model than fairseq's."""
+    for name, plain in PLAIN.items():
+        if options.get(name, plain) != plain:
+            raise InputError(f"{path} has --{name.replace('_', '-')} {options[name]}, which fairseq's {STOCK} has not")
+
+
+def convert_adam(state: dict, fused: bool) -> None:
+    """Moments are the same; torch's fused Adam counts updates in a tensor and is asked for in the group's options."""
+    for group in state["param_groups"]:
+        group["fused"] = fused
+    if not fused:
+        for moments in state["state"].values():
+            moments["step"] = int(moments["step"])
+
+
+@exit_in_one_line("convert_checkpoint")
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
+    torch_persistent_save(convert(args.checkpoint, args.to), str(args.output))  # a temporary name, then renamed
+    print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = new_parser("convert_checkpoint", __doc__)
+    parser.add_argument("checkpoint", type=pathlib.Path, help="as fairseq or average_checkpoints wrote it")
+    parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family that it becomes one of")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
