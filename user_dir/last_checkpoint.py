@@ -38,6 +38,8 @@ def prepare_last_checkpoint(options) -> None:
         if is_half_written(last):
             mend(last)
         count_for(processes, last)
+    if several:
+        distributed.barrier()  # the others look at it, too
 
 
 def is_half_written(path: pathlib.Path) -> bool:

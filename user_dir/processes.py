@@ -1,7 +1,10 @@
-"""Trainings in several processes that fairseq would begin, and that would not train one model, or break off."""
+"""Several processes: refuses trainings that fairseq would begin and that would not train one model, or break off; ends
+a process with the torchrun that started it."""
+
+import signal
 
 import torch
-from torch import distributed
+from torch import distributed, multiprocessing
 
 from .errors import InputError
 
@@ -29,3 +32,9 @@ def refuse_processes(options) -> None:
         raise InputError(
             f"--ddp-backend {backend} needs GPUs (it is fairseq's default): on CPUs add --ddp-backend legacy_ddp"
         )
+
+
+def end_with_torchrun() -> None:
+    """If torchrun is killed (kill -9, memory), so is this process, which would train on beside the one that goes on."""
+    if distributed.is_available() and distributed.is_torchelastic_launched():
+        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # it does nothing where this is not Linux

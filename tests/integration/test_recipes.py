@@ -1,7 +1,6 @@
 """A recipe for real, on a tiny mirror: every step, going on where it stopped, several processes, what goes wrong."""
 
 import os
-import random
 import re
 import shutil
 import signal
@@ -14,59 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from support import PROJECT, run
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """The project with data/ and runs/ of its own, so that tests do not meet those of other tests or of people."""
-    folder = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(PROJECT / "examples", folder / "examples")
-    # The tests' own environment is complete.
-    (folder / "examples/install/environment.sh").write_text('PATH="${STAND_INS:+$STAND_INS:}$PATH"\n')
-    for name in ("user_dir", "data-prep"):
-        (folder / name).symlink_to(PROJECT / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def mirror(tmp_path_factory):
-    """A few sentences in subwords, of the form of multi30k_published.sh."""
-    folder = tmp_path_factory.mktemp("mirror")
-    letters = random.Random(1)
-    words = ["ein", "ma@@ nn", "hund", "."]
-    for part, size in (("train", 400), ("valid", 10), ("test.2016", 11)):
-        lines = [" ".join(letters.choices(words, k=letters.randint(1, 6))) for _ in range(size)]
-        for language in ("en", "de"):
-            (folder / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines))
-    return folder
-
-
-@pytest.fixture
-def recipe(checkout, mirror, tmp_path):
-    """recipe(*arguments, **variables): runs multi30k_published.sh on the mirror, on CPUs, into the folder `run`."""
-
-    def recipe(*arguments, **variables):
-        env = {"SMOKE": "1", "GPUS": "0", "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables}
-        env = {name: str(value) for name, value in env.items()}
-        options = ("--clip-norm", "1", "--num-workers", "0", *arguments)
-        return run("bash", checkout / "examples/multi30k_published.sh", *options, cwd=checkout, env=env, ok=False)
-
-    return recipe
-
-
-@pytest.fixture
-def stand_in(tmp_path, monkeypatch):
-    """stand_in(name, script): the recipe finds this command before the real one."""
-    folder = tmp_path / "stand-ins"
-    folder.mkdir()
-    monkeypatch.setenv("STAND_INS", str(folder))
-
-    def stand_in(name, script):
-        (folder / name).write_text(f"#!/bin/bash\n{script}\n")
-        (folder / name).chmod(0o755)
-
-    return stand_in
+from support import run
 
 
 def test_every_step_and_again(checkout, recipe, tmp_path):
