@@ -18,7 +18,7 @@ from .dropout import Dropout
 from .encoder_output import Reordered
 from .last_checkpoint import prepare_last_checkpoint
 from .layers import decoder_layer, encoder_layer
-from .processes import refuse_processes
+from .processes import end_with_torchrun, refuse_processes
 from .products import Linear
 from .training_input import refuse_input
 
@@ -57,6 +57,7 @@ class TransformerModel(TransformerModelBase):
         if cls.asked_to_train:
             cls.asked_to_train = False  # a checkpoint may be loaded next, whose training had its own data
             refuse_processes(args)
+            end_with_torchrun()
             prepare_last_checkpoint(args)
             refuse_input(args, task)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
