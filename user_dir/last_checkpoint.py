@@ -67,13 +67,16 @@ def mend(last: pathlib.Path) -> None:
 
 
 def count_for(processes: int, last: pathlib.Path) -> None:
-    """Counts the place of `last` in its epoch in batches of so many processes, which take them in turn."""
+    """Counts the place of `last` in its epoch in batches of so many processes, which take them in turn.
+
+    Where they cannot share those that are done alike, a few of them are seen again.
+    """
     state = read(last) if zipfile.is_zipfile(last) else None
     if not state or not state.get("cfg") or "train_iterator" not in state.get("extra_state", {}):
         return
     before = state["cfg"]["distributed_training"]["distributed_world_size"]
     passed = state["extra_state"]["train_iterator"]["iterations_in_epoch"] * before
-    if before == processes or passed % processes:
+    if before == processes:
         return
     state = read(last, mmap=False)
     state["extra_state"]["train_iterator"]["iterations_in_epoch"] = passed // processes

@@ -1,7 +1,12 @@
 """What tests of recipes share: a checkout and a corpus of their own, the recipe on them, stand-ins for commands."""
 
+import os
+import pathlib
 import random
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -44,6 +49,31 @@ def recipe(checkout, mirror, tmp_path):
         return run("bash", checkout / "examples/multi30k_published.sh", *options, cwd=checkout, env=env, ok=False)
 
     return recipe
+
+
+@pytest.fixture
+def start(checkout, mirror, tmp_path):
+    """start(*arguments, before=(), **variables): the same in the background, in a session of its own.
+
+    `before`: the words of a command that starts others.
+    """
+    started = []
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, "SMOKE": "1", "GPUS": "0"}
+
+    def start(*arguments, before=(), **variables):
+        env = {**own, "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables}
+        words = [*before, "bash", checkout / "examples/multi30k_published.sh"]
+        words += ["--clip-norm", "1", "--num-workers", "0", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        env = {name: str(value) for name, value in env.items()}
+        started.append(subprocess.Popen(words, cwd=checkout, env=env, start_new_session=True, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -89,27 +89,6 @@ def test_as_many_processes_as_one_likes(recipe, tmp_path, family):
         assert_close(folder, tmp_path / "1")
 
 
-@pytest.fixture
-def start(checkout, mirror, tmp_path):
-    """start(*arguments, before=(), **variables): a recipe in the background, in a session of its own."""
-    started = []
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "SMOKE": "1", "GPUS": "0", "MIRROR": str(mirror)}
-    env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
-
-    def start(*arguments, before=(), **variables):
-        variables = {name: str(value) for name, value in {"OUTPUT": tmp_path / "run", **variables}.items()}
-        script = checkout / "examples/multi30k_published.sh"
-        words = [*before, "bash", script, "--clip-norm", "1", "--num-workers", "0", *OPTIONS, *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        started.append(subprocess.Popen(words, cwd=checkout, env=env | variables, start_new_session=True, **pipes))
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
 def workers(folder):
     """The processes that train in `folder`, by their rank."""
     found = {}
@@ -136,7 +115,7 @@ LONG = {"STEPS": "prepare train", "PROCESSES": 2, "UPDATES": 9000}
 @pytest.fixture
 def in_training(start, tmp_path):
     """A recipe of two processes that has begun to train."""
-    recipe = start(**LONG)
+    recipe = start(*OPTIONS, **LONG)
     log = tmp_path / "run/train.log"
     wait_for(lambda: log.exists() and "train_inner" in log.read_text())
     assert sorted(workers(tmp_path / "run")) == ["0", "1"]
@@ -191,7 +170,9 @@ def start_on(two_hosts, start):
     def start_on(**variables):
         # gloo takes the interface that the host's name leads to, and both have one name.
         where = {"NODES": 2, "MASTER_ADDR": "10.99.0.1", "MASTER_PORT": 29500, "GLOO_SOCKET_IFNAME": "cable0"}
-        return [start(before=host, **variables, **where, NODE_RANK=rank) for rank, host in enumerate(two_hosts)]
+        return [
+            start(*OPTIONS, before=host, **variables, **where, NODE_RANK=rank) for rank, host in enumerate(two_hosts)
+        ]
 
     return start_on
 

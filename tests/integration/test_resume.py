@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ import torch
 
 import support
 from support import run, train
+
+TWO_FAMILIES = ("vaswani_transformer", "weighted_relative_transformer")
 
 # Three epochs of a few updates of two passes; a checkpoint and a validation every third update and after each epoch.
 RUN = """
@@ -142,7 +145,37 @@ def test_a_killed_training_goes_on(copies, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("family", ("vaswani_transformer", "weighted_relative_transformer"))
+@pytest.mark.parametrize("family", TWO_FAMILIES)
 def test_a_training_killed_five_times_goes_on(copies, tmp_path, family, seed):
     kinds = ["training", "training", "validation", "writing", "copying"]
     survives(kinds, seed, copies, family, tmp_path)
+
+
+def files(folder, pattern="*"):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob(pattern) if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", TWO_FAMILIES)
+def test_a_recipe_killed_in_each_step_goes_on(recipe, start, checkout, tmp_path, family):
+    data, letters = checkout / "data/multi30k_published.en-de.smoke", random.Random(family)
+    shutil.rmtree(data, ignore_errors=True)
+    options, variables = ("--autocast", "off", "--dropout", "0.3", "--store-ema"), {"FAMILY": family, "UPDATES": 40}
+    whole = recipe(*options, **variables, OUTPUT=tmp_path / "whole")
+    assert whole.returncode == 0, whole.stdout[-3000:] + whole.stderr[-3000:]
+    data.rename(tmp_path / "data")
+    # Seconds that the steps take here: of training most go by before the first update.
+    for step, seconds in {"prepare": 3, "train": 8, "average": 3, "translate": 6, "score": 1}.items():
+        killed = start(*options, **variables)
+        while killed.stdout.readline() != f"# {step}\n":
+            assert killed.poll() is None
+        time.sleep(letters.uniform(0, seconds))
+        os.killpg(killed.pid, signal.SIGKILL)
+        assert killed.wait() == -signal.SIGKILL
+    last = recipe(*options, **variables)
+    assert last.returncode == 0, last.stdout[-3000:] + last.stderr[-3000:]
+    assert files(data, "data-bin/*") == files(tmp_path / "data", "data-bin/*") != {}
+    for name in ("translations.de", "score.txt"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    averages = (torch.load(tmp_path / folder / "average.pt")["model"] for folder in ("run", "whole"))
+    assert_equal(*averages)
