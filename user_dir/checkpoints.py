@@ -8,6 +8,7 @@ from fairseq import checkpoint_utils, utils
 from . import registration  # noqa: F401  (before anything is loaded)
 from .checkpoint_files import load, options
 from .errors import InputError
+from .evaluated_options import refuse_evaluated
 
 
 def data_of(paths: list[pathlib.Path]) -> pathlib.Path:
@@ -43,7 +44,11 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
         InputError: if a checkpoint or the dictionaries are missing or do not go together
     """
     for path in paths:
-        load(path, mmap=True)  # says what is wrong with the file
+        state = load(path, mmap=True)  # says what is wrong with the file
+        if state.get("args") is not None:  # fairseq prefers them
+            raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
+        for group in {"model", "task", "criterion"} & {*state["cfg"]}:
+            refuse_evaluated(path, group, options(state, group))
     if not any(data.glob("dict.*.txt")):
         reason = "holds no dictionaries (dict.LANGUAGE.txt)"
         raise InputError(f"{data} {reason}: name the folder that the model was trained on")

@@ -17,6 +17,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
+from .evaluated_options import refuse_evaluated
 from .model import TransformerModel
 
 LARGE = 2**19  # From more probabilities on groups pay: of 4,700,000 the best are found in 1.4 ms, and not in 4.7.
@@ -25,6 +26,11 @@ LARGE = 2**19  # From more probabilities on groups pay: of 4,700,000 the best ar
 @register_task("fast_translation", dataclass=TranslationConfig)
 class FastTranslationTask(TranslationTask):
     """fairseq's `translation` with BeamSearchGenerator; a checkpoint of one is one of the other."""
+
+    def build_model(self, cfg, from_checkpoint=False):
+        if from_checkpoint:
+            refuse_evaluated("the checkpoint", "model", cfg)
+        return super().build_model(cfg, from_checkpoint)
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):

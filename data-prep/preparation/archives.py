@@ -14,6 +14,8 @@ from .errors import PreparationError
 from .markup import sentences
 from .text import decoded
 
+# How large a text of an archive may be: texts compress to a tenth at best.
+FACTOR, LEAST = 100, 1 << 24
 DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
@@ -31,9 +33,25 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
                 stream, name = _member(stream, name, step, opened), step
             if name.endswith(".gz"):
                 stream = opened.enter_context(gzip.open(stream))
+            stream = Limited(stream, max(LEAST, FACTOR * file.stat().st_size), where)
             yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
     except DAMAGED as error:
         raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
+
+
+class Limited:
+    """A stream that ends in a PreparationError after so many bytes: an archive may hold a million times its size."""
+
+    def __init__(self, stream: BinaryIO, most: int, where: str) -> None:
+        self.stream, self.most, self.left, self.where = stream, most, most, where
+
+    def readline(self, size: int) -> bytes:
+        line = self.stream.readline(size)
+        self.left -= len(line)
+        if self.left < 0:
+            reason = f"more than {self.most:,} bytes, {FACTOR} times the archive"
+            raise PreparationError(f"{self.where}: {reason}; unpack it yourself if you trust it, and use --train")
+        return line
 
 
 def _member(stream: BinaryIO, archive: str, member: str, opened: contextlib.ExitStack) -> BinaryIO:

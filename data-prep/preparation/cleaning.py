@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+LONGEST_WORD = 1000  # as in Moses' clean-corpus-n.perl; subwords of longer ones take minutes
 AT_A_TIME = 1 << 20  # digests compared at a time
 
 
 @dataclass
 class Cleaner:
-    """Drops pairs with an empty side, a side of more than max_length words, or sides whose lengths differ by more than
-    max_ratio times. `dropped` counts them by reason.
+    """Drops pairs with an empty side, a side of more than max_length words, sides whose lengths differ by more than
+    max_ratio times, or a word of more than LONGEST_WORD letters. `dropped` counts them by reason.
 
     A pair is a tuple whose first two entries are the sentences, their words separated by spaces.
     """
@@ -33,6 +34,8 @@ class Cleaner:
             return "too long"
         if longer > self.max_ratio * shorter:
             return "length ratio"
+        if max(map(len, (first, second))) > LONGEST_WORD and max(map(len, f"{first} {second}".split())) > LONGEST_WORD:
+            return "word too long"
         return None
 
     def clean(self, pairs: Iterable[tuple]) -> Iterator[tuple]:

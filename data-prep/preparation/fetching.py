@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from .errors import PreparationError
 from .locking import locked
 from .text import sha256
 
+LOCAL = ("127.0.0.1", "::1")  # nobody is on the way
 MENDING = "use --mirror FOLDER with a copy of it"
 
 
@@ -100,6 +102,8 @@ def download(url: str, partial: Path, remote: Remote, session: requests.Session)
         if response.status_code == 416 and not remote.bytes:  # nothing comes after what is here
             return
         response.raise_for_status()
+        if not remote.sha256:
+            refuse_insecure([hop.url for hop in (*response.history, response)], remote)
         if response.status_code != 206:  # this server sends the whole file whatever is asked
             have = 0
         total = remote.bytes or have + int(response.headers.get("Content-Length", 0))
@@ -119,6 +123,16 @@ def download(url: str, partial: Path, remote: Remote, session: requests.Session)
                 progress.update(len(chunk))
     if partial.stat().st_size < total:
         raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {total:,} bytes came")
+
+
+def refuse_insecure(urls: list[str], remote: Remote) -> None:
+    """Raises a PreparationError if somebody on the way could have exchanged a file whose checksum is not known."""
+    for url in map(urllib.parse.urlsplit, urls):
+        if url.scheme != "https" and url.hostname not in LOCAL:
+            raise PreparationError(
+                f"{remote.name}: {url.geturl()} is not https, and its checksum is not known; give its https address or "
+                f"its sha256 in the registry of corpora, or {MENDING}"
+            )
 
 
 def package_url(remote: Remote, session: requests.Session, index: str | None) -> str:

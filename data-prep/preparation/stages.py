@@ -31,11 +31,14 @@ class Stages:
 
     def _load(self) -> dict:
         try:
-            return json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            for stage in manifest["stages"].values():
+                stage["options"], [file["bytes"] for file in stage["files"].values()]
+            return manifest
         except FileNotFoundError:
             pass
-        except ValueError:
-            message = f"{self.manifest_path}: not readable as JSON; delete it and the folders beside it"
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            message = f"{self.manifest_path}: not a manifest of this command; delete it and the folders beside it"
             raise PreparationError(message) from None
         foreign = [name for name in ORDER if (self.output / name).exists()]
         if foreign:  # they are about to be replaced, and are not ours

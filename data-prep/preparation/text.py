@@ -5,8 +5,11 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import PreparationError
+
+LONGEST = 1 << 24  # bytes of a line
 
 
 def tidy(sentence: str) -> str:
@@ -14,9 +17,16 @@ def tidy(sentence: str) -> str:
     return " ".join(unicodedata.normalize("NFC", sentence).split())
 
 
-def decoded(lines: Iterable[bytes], name: str | Path) -> Iterator[str]:
-    """Lines as text, without a byte order mark; a PreparationError names the first line that is not UTF-8."""
-    for number, line in enumerate(lines, 1):
+def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
+    """Lines as text, without a byte order mark; a PreparationError names the first line that is not UTF-8.
+
+    Or that is too long to be one: no more than that of it is in memory.
+    """
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
+        if len(line) > LONGEST:
+            raise PreparationError(
+                f"{name}, line {number}: longer than {LONGEST:,} bytes; give a text with one sentence a line"
+            )
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
