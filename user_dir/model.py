@@ -66,6 +66,8 @@ class TransformerModel(TransformerModelBase):
             refuse_training(args)
         model = super().build_model(cfg, task)
         compute_by_ours(model)
+        for name, parameter in model.named_parameters():
+            parameter.name_in_model = name  # for an optimizer that has to speak of it
         if cfg.branched_attention != "none":
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")

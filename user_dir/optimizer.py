@@ -10,6 +10,7 @@ optimizer's checkpoint, so that a resumed run goes on where it was and updates s
 """
 
 import ast
+import math
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ from fairseq.logging import metrics
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
 from omegaconf import II
+from torch import Tensor
 
 from .branch_training import BranchTraining, BranchTrainingError
 from .config import option
@@ -36,6 +38,8 @@ class FusedAdamConfig(FairseqAdamConfig):
     max_update: int = II("optimization.max_update")
     use_bmuf: bool = II("optimization.use_bmuf")
     ddp_backend: str = II("distributed_training.ddp_backend")
+    fp16: bool = II("common.fp16")
+    amp: bool = II("common.amp")
 
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
@@ -87,6 +91,21 @@ class FusedAdam(FairseqAdam):
         super().set_lr(lr)
         self.set_branch_lr()
 
+    def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
+        norm = super().clip_grad_norm(max_norm, aggregate_norm_fn)
+        if not (self.cfg.fp16 or self.cfg.amp or torch.isfinite(norm)):  # those go on with a smaller scale of the loss
+            self.refuse_divergence()
+        return norm
+
+    def refuse_divergence(self):
+        """Raises InputError; what fairseq looks for the cause with does not go with an encoder that returns a dict."""
+        size, name = max((largest(p), getattr(p, "name_in_model", "a parameter")) for p in self.params)
+        update = 1 + max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
+        raise InputError(
+            f"update {update}: the gradient is not finite, {name} has values of up to {size:.1e}: the training has "
+            "diverged, lower --lr, lengthen --warmup-updates or set --clip-norm, and go on from an earlier checkpoint"
+        )
+
     def step(self, *args, **kwargs):
         super().step(*args, **kwargs)
         if self.branch_training is not None:
@@ -107,6 +126,12 @@ class FusedAdam(FairseqAdam):
     def supports_flat_params(self):
         """FP16Optimizer asks; it has lost the branch weights by then if it flattens: require_adopted notices that."""
         return self.branch_training is None
+
+
+def largest(parameter: Tensor) -> float:
+    """The largest magnitude in `parameter`; inf if it holds what is no number."""
+    size = parameter.detach().abs().max().item()
+    return math.inf if math.isnan(size) else size
 
 
 def refuse_betas(betas) -> None:

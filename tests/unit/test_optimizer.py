@@ -1,6 +1,7 @@
 """fused_adam: Adam's equations; for κ and α a learning rate of their own, freezing, and the simplex."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -77,6 +78,23 @@ def test_groups_and_checkpoints_without_branch_weights_are_as_before():
     steps(first, before)
     steps(second, now)
     assert all(map(torch.equal, first.parameters(), second.parameters()))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_divergence_is_said_with_update_and_parameter(build, value):
+    """Where fairseq would look for the cause, and fail to."""
+    model = build("vaswani_transformer_base")
+    optimizer = fused_adam(model)
+    for bad in (0.5, value):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, bad)
+        model.decoder.layers[1].fc2.weight.data[3, 5] = -1e20
+        if bad == 0.5:
+            assert optimizer.clip_grad_norm(1.0) > 1
+            optimizer.step()
+    with pytest.raises(InputError, match=r"^update 2: .* decoder.layers.1.fc2.weight has values of up to 1.0e\+20: "):
+        optimizer.clip_grad_norm(1.0)
+    assert not fused_adam(model, amp=True).clip_grad_norm(0.0).isfinite()  # goes on with a smaller scale of the loss
 
 
 # κ and α
