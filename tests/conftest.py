@@ -1,11 +1,14 @@
 """What the tests share: small models of any architecture, and fairseq's commands on small data."""
 
 import argparse
+import logging
 import random
+import sys
 import types
 
 import pytest
 import torch
+from commands import function_of
 from fairseq import models
 from fairseq.data import Dictionary
 
@@ -66,6 +69,25 @@ def batch():
 @pytest.fixture(scope="session")
 def command():
     return run
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, caplog):
+    """call(command, …): what a command of fairseq's or ours prints and logs, in this process, which is faster.
+
+    One that fails raises.
+    """
+    for logger in ("", "fairseq"):
+        caplog.set_level(logging.INFO, logger=logger)
+
+    def call(*words, ok=True):
+        function, arguments = function_of([*map(str, words)])
+        monkeypatch.setattr(sys, "argv", arguments)
+        caplog.clear()
+        function()
+        return capsys.readouterr().out + "\n".join(caplog.messages)
+
+    return call
 
 
 def write_pairs(folder, split, pairs):

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import pathlib
 
+import numpy as np
 import torch
 
 
@@ -31,8 +32,11 @@ def refuse_bypassing_fairseq() -> None:
 
 
 def allow_fairseq_checkpoints() -> None:
-    """Allows the one class besides tensors that fairseq's translation checkpoints hold: argparse.Namespace.
+    """Allows what fairseq's translation checkpoints hold besides tensors: argparse.Namespace, and arrays of numbers.
 
-    torch ≥ 2.6 loads weights only, and should: a checkpoint from somewhere else must not be able to run code.
+    The arrays are counts of --eval-bleu. torch ≥ 2.6 loads weights only, and should: a checkpoint from somewhere else
+    must not be able to run code.
     """
-    torch.serialization.add_safe_globals([argparse.Namespace])
+    reconstruct = np.zeros(1).__reduce__()[0]  # in another module in each version of numpy
+    types = [type(np.dtype(name)) for name in ("int64", "float64")]
+    torch.serialization.add_safe_globals([argparse.Namespace, reconstruct, np.ndarray, np.dtype, *types])

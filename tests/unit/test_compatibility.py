@@ -4,6 +4,7 @@ import argparse
 import ast
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -47,14 +48,22 @@ def test_checkpoints_load_weights_only(tmp_path):
     assert torch.load(tmp_path / "checkpoint.pt")["args"].arch == "x"
 
 
+@pytest.mark.parametrize("counts", [np.arange(4), np.ones(4) / 3])
+def test_counts_of_eval_bleu_load(tmp_path, counts):
+    """With --eval-bleu fairseq's checkpoints hold arrays among the figures of the epoch."""
+    torch.save({"extra_state": {"metrics": counts}}, tmp_path / "checkpoint.pt")
+    assert np.array_equal(torch.load(tmp_path / "checkpoint.pt")["extra_state"]["metrics"], counts)
+
+
 class Hostile:
     def __reduce__(self):
         return (exec, ("open('owned', 'w')",))
 
 
-def test_hostile_checkpoints_still_cannot_run_code(tmp_path, monkeypatch):
+@pytest.mark.parametrize("model", [Hostile(), np.array([Hostile()])], ids=["object", "array of objects"])
+def test_hostile_checkpoints_still_cannot_run_code(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
-    torch.save({"model": Hostile()}, "checkpoint.pt")
+    torch.save({"model": model}, "checkpoint.pt")
     with pytest.raises(pickle.UnpicklingError):
         torch.load("checkpoint.pt")
     assert not (tmp_path / "owned").exists()
