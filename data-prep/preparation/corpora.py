@@ -154,7 +154,7 @@ def _fault(record: dict) -> str | None:
     for file, source in record["files"].items():
         if not source.keys() & {"url", "package"} or source.keys() - {"url", "package", "bytes", "sha256"}:
             return f"{file} has to have a url or package, perhaps bytes and sha256, and nothing else"
-        if Path(file).name != file or not re.fullmatch(r"([0-9a-f]{64})?", source.get("sha256", "")):
+        if Path(file).name != file or file == ".." or not re.fullmatch(r"([0-9a-f]{64})?", source.get("sha256", "")):
             return f"{file} has to be the name of a file, without folders, and a sha256 64 letters and digits"
     for pair, entry in record["pairs"].items():
         languages = set(pair.split("-"))

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +23,7 @@ def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
 
     Or that is too long to be one: no more than that of it is in memory.
     """
-    for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
+    for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
         if len(line) > LONGEST:
             raise PreparationError(
                 f"{name}, line {number}: longer than {LONGEST:,} bytes; give a text with one sentence a line"

@@ -1,0 +1,177 @@
+"""Files made up by somebody else: none runs anything, and none reaches beyond its place."""
+
+import argparse
+import io
+import pickle
+import re
+import sys
+
+import pytest
+import torch
+from fairseq_cli import generate, interactive, train, validate
+
+from user_dir.checkpoint_files import load
+from user_dir.errors import InputError
+from user_dir.tools import (
+    ablate_branch_weights,
+    average_checkpoints,
+    plot_attention,
+    plot_branch_weights,
+    plot_relative_positions,
+    translate,
+)
+
+from support import save_checkpoint
+
+ARCH = "weighted_relative_transformer_tiny"
+
+
+class Bomb:
+    """Loaded as pickle loads it, it writes the file `marker`."""
+
+    def __init__(self, marker):
+        self.code = f"open({str(marker)!r}, 'w')"
+
+    def __reduce__(self):
+        return exec, (self.code,)
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """What would be there if something had run."""
+    path = tmp_path / "owned"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def good(build, copies, tmp_path):
+    """A checkpoint's contents, of the data `copies`, to be made hostile."""
+    options = argparse.Namespace(arch=ARCH, _name=ARCH, encoder_layers=1, decoder_layers=1)
+    save_checkpoint(tmp_path / "good.pt", torch.nn.Linear(1, 1), options, copies, ("src", "tgt"))
+    return torch.load(tmp_path / "good.pt")
+
+
+# How a person would come by it: command, and its arguments with {bad} the checkpoint and {data} the data-bin.
+COMMON = "{data} --lr 1e-3 --max-tokens 500 --max-update 1 --cpu --no-save --save-dir {runs}"
+STOCK = f"--arch transformer_tiny --optimizer adam {COMMON}"
+TRAIN = f"--arch {ARCH} --optimizer fused_adam --branch-frozen-updates 0 {COMMON}"
+COMMANDS = {
+    "train, resumed": (train.cli_main, f"{TRAIN}/resumed"),
+    "train --restore-file": (train.cli_main, f"{TRAIN} --restore-file {{bad}}"),
+    "train --finetune-from-model": (train.cli_main, f"{TRAIN} --finetune-from-model {{bad}}"),
+    "stock train --restore-file": (train.cli_main, f"{STOCK} --restore-file {{bad}}"),
+    "generate": (generate.cli_main, "{data} --path {bad} --cpu"),
+    "interactive": (interactive.cli_main, "{data} --path {bad} --cpu"),
+    "validate": (validate.cli_main, "{data} --path {bad} --cpu --task translation --max-tokens 500"),
+    "average_checkpoints": (average_checkpoints.main, "{bad} --output {runs}/average.pt"),
+    "translate": (translate.main, "{bad} --data {data} --already-split w1"),
+    "ablate_branch_weights": (ablate_branch_weights.main, "{bad} {data}"),
+    "plot_attention": (plot_attention.main, "{bad} {data} --already-split --sentence w1 --output {runs}/a.png"),
+    "plot_branch_weights": (plot_branch_weights.main, "{runs}/resumed --output {runs}/a.png"),
+    "plot_relative_positions": (plot_relative_positions.main, "{bad} --output {runs}/a.png"),
+}
+
+
+@pytest.fixture
+def invoke(copies, tmp_path, monkeypatch):
+    """invoke(name): ends the command of that name with what it raises, on tmp_path/bad.pt and checkpoints of it."""
+
+    def invoke(name, more=""):
+        main, words = COMMANDS[name]
+        resumed = tmp_path / "runs/resumed"
+        resumed.mkdir(parents=True)
+        (resumed / "checkpoint_last.pt").write_bytes((tmp_path / "bad.pt").read_bytes())
+        words = f"{words} {more}".format(bad=tmp_path / "bad.pt", data=copies, runs=tmp_path / "runs").split()
+        monkeypatch.setattr(sys, "argv", ["command", *words])
+        monkeypatch.setattr(sys, "stdin", io.StringIO("w1\n"))
+        with pytest.raises((SystemExit, pickle.UnpicklingError)) as stop:
+            main()
+        assert [path.name for path in tmp_path.glob("runs/**/*") if path.is_file()] == ["checkpoint_last.pt"]
+        return str(stop.value)
+
+    return invoke
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_runs_what_a_checkpoint_pickles(invoke, good, marker, tmp_path, name):
+    torch.save({**good, "extra_state": {"": Bomb(marker)}}, tmp_path / "bad.pt")
+    line = invoke(name)
+    assert re.search("Weights only load failed|not a fairseq checkpoint that can be read", line)
+
+
+def legacy(state, path):
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+
+
+def pickled(state, path):
+    path.write_bytes(pickle.dumps(state))
+
+
+@pytest.mark.parametrize("place", ["model", "cfg", "args", "extra_state", "last_optimizer_state", "ema"])
+@pytest.mark.parametrize("save", [torch.save, legacy, pickled])
+def test_nowhere_in_a_checkpoint(good, marker, tmp_path, place, save):
+    save({**good, place: argparse.Namespace(deep=[Bomb(marker)])}, tmp_path / "bad.pt")
+    for mmap in (False, True):
+        with pytest.raises(InputError, match="not a fairseq checkpoint that can be read"):
+            load(tmp_path / "bad.pt", mmap)
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(tmp_path / "bad.pt")
+
+
+def test_the_bomb_is_one(marker, tmp_path):
+    """What these tests refuse does run where it is let."""
+    torch.save(Bomb(marker), tmp_path / "bad.pt")
+    torch.load(tmp_path / "bad.pt", weights_only=False)
+    assert marker.exists()
+    marker.unlink()
+
+
+# Options that fairseq evaluates: the group in a checkpoint, and what stands in it.
+EVALUATED = [
+    ("model", {"_name": "fconv", "encoder_layers": "{code}"}),
+    ("model", {"_name": "fconv_self_att", "pretrained": "{code}"}),
+    ("model", {"_name": "transformer", "adaptive_softmax_cutoff": "{code}"}),
+    ("model", {"_name": "transformer", "encoder_xformers_att_config": "{code}"}),
+    ("model", {"_name": ARCH, "adaptive_softmax_cutoff": "{code}"}),
+    ("model", {"_name": ARCH, "decoder_xformers_att_config": "{code}"}),
+    ("model", {"_name": "wav2vec2", "conv_feature_layers": "{code}"}),
+    ("task", {"_name": "multilingual_translation", "left_pad_source": "{code}", "data": "x"}),
+    ("criterion", {"_name": "ctc", "wer_args": "{code}"}),
+]
+
+
+@pytest.mark.parametrize("kind", [argparse.Namespace, dict])
+@pytest.mark.parametrize("group, options", EVALUATED, ids=[f"{group} {[*o][1]}" for group, o in EVALUATED])
+def test_options_of_a_checkpoint_are_not_evaluated(invoke, good, marker, tmp_path, group, options, kind):
+    code = f"open({str(marker)!r}, 'w')"
+    good["cfg"][group] = kind(**{name: value.format(code=code) for name, value in options.items()})
+    torch.save(good, tmp_path / "bad.pt")
+    line = invoke("translate")
+    assert re.search("which may run what|which fairseq would run|gives no model.* is not supported", line), line
+
+
+@pytest.mark.parametrize("options", [options for group, options in EVALUATED if group == "model"], ids=str)
+def test_nor_by_fairseq_generate_with_our_task(invoke, good, marker, tmp_path, options):
+    code = f"open({str(marker)!r}, 'w')"
+    good["cfg"]["model"] = argparse.Namespace(**{name: value.format(code=code) for name, value in options.items()})
+    torch.save(good, tmp_path / "bad.pt")
+    line = invoke("generate", "--task fast_translation")
+    assert re.search("which may run what|which fairseq would run|is not supported", line), line
+
+
+def test_old_options_beside_the_new_ones(invoke, good, marker, tmp_path):
+    """fairseq would take them."""
+    torch.save({**good, "args": argparse.Namespace(arch="fconv", encoder_layers="…")}, tmp_path / "bad.pt")
+    assert "options of a fairseq before 1.0" in invoke("translate")
+
+
+def test_a_configuration_is_not_evaluated(marker):
+    """fairseq calls eval() on --adam-betas, which stand in a configuration of fairseq-hydra-train, too."""
+    from user_dir.optimizer import refuse_betas
+
+    for betas in (f"open({str(marker)!r}, 'w')", "(0.9,)", 0.9, "0.9, x"):
+        with pytest.raises(InputError, match="give two numbers"):
+            refuse_betas(betas)
+    for betas in ("(0.9, 0.98)", [0.9, 0.98], "0.9,0.98"):
+        refuse_betas(betas)
