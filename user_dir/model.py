@@ -65,6 +65,7 @@ class TransformerModel(TransformerModelBase):
         if cfg.branched_attention != "none":
             refuse_training(args)
         model = super().build_model(cfg, task)
+        model.decoder.learns_alignment = getattr(getattr(task, "cfg", None), "load_alignments", False)
         compute_by_ours(model)
         for name, parameter in model.named_parameters():
             parameter.name_in_model = name  # for an optimizer that has to speak of it
@@ -132,6 +133,7 @@ class TransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
     need_attention = True  # whether decoding step by step keeps the attention weights
+    learns_alignment = False  # whether a loss reads them (label_smoothed_cross_entropy_with_alignment)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
@@ -153,8 +155,8 @@ class TransformerDecoder(TransformerDecoderBase):
 
         They cost a product and a softmax outside the fused attention at every step of training and of beam search.
         """
-        unread = self.training or (incremental_state is not None and not self.need_attention)
-        if alignment_layer is None and unread:
+        read = self.learns_alignment if self.training else self.need_attention or incremental_state is None
+        if alignment_layer is None and not read:
             alignment_layer = -1  # no layer
         if incremental_state and isinstance(encoder_out, Reordered):
             encoder_out = encoder_out.source  # the attentions to it have their keys by now

@@ -1,0 +1,44 @@
+"""Checkpoints of before, in tests/old_checkpoints: they load, and translate as they did when they were trained."""
+
+import re
+
+import pytest
+
+from user_dir.architectures import FAMILIES
+from user_dir.translator import Translator
+
+from support import PROJECT
+
+FOLDER = PROJECT / "tests/old_checkpoints"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.pt"))
+
+
+def expected(name):
+    """Translations and their scores."""
+    lines = [line.split("\t") for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()]
+    return [text for _, text in lines], pytest.approx([float(score) for score, _ in lines], abs=1e-4)
+
+
+def test_every_family_has_one():
+    assert {*FAMILIES} <= {*NAMES} and len(expected(NAMES[0])[0]) == 20
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*")) < 2**20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text(name):
+    """By Translator, which has the generator of --task fast_translation."""
+    translator = Translator(FOLDER / f"{name}.pt", data=FOLDER / "data-bin")
+    texts = (FOLDER / "test.fr").read_text(encoding="utf-8").splitlines()
+    found = [row[0] for row in translator.search([translator.encode(text) for text in texts])]
+    assert ([text for text, _ in found], [score for _, score in found]) == expected(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("task", ["translation", pytest.param("fast_translation", marks=pytest.mark.slow)])
+def test_fairseq_generate(call, name, task):
+    options = "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --remove-bpe --tokenizer moses -s fr -t en".split()
+    options += ["--required-batch-size-multiple", "1", "--num-workers", "0", "--task", task]
+    model = ["--user-dir", PROJECT / "user_dir", "--path", FOLDER / f"{name}.pt"]
+    printed = call("fairseq-generate", FOLDER / "data-bin", *model, *options)
+    lines = sorted(re.findall(r"^D-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE), key=lambda line: int(line[0]))
+    assert ([text for *_, text in lines], [float(score) for _, score, _ in lines]) == expected(name)

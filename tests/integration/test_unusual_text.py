@@ -1,0 +1,145 @@
+"""Unusual text through nmt-translate and fairseq-interactive: an answer or a clear refusal, and no line shifted.
+
+The model is one of tests/old_checkpoints. What the command makes of lines with a model that echoes them is tested in
+unit/tools/test_translate.py.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from user_dir.tools import translate as tool
+from user_dir.translator import Translator
+
+from support import PROJECT
+
+FOLDER = PROJECT / "tests/old_checkpoints"
+MODEL = [str(FOLDER / "weighted_relative_transformer.pt"), "--data", str(FOLDER / "data-bin")]
+KNOWN = (FOLDER / "test.fr").read_text(encoding="utf-8").splitlines()
+UNUSUAL = {
+    "empty": "",
+    "spaces": " \t\u00a0\u3000 ",
+    "unknown characters": "漢字 ☃ ß",
+    "emoji": "Le 😀 👩\u200d👩\u200d👧 🇫🇷 👍🏽.",
+    "mixed scripts": "Le чат 猫 voit la κόρη.",
+    "right to left": "الرجل يرى القط. שלום!",
+    "marks of direction": "\u202ele chat\u202c \u200fvoit\u2066 la fille\u2069",
+    "combining": "Le chat e\u0301trange voit z\u0351\u036b\u0343\u036a\u0302a\u0334\u0308.",
+    "line separator": "Le chat\u2028voit la fille.\u2029",
+    "next line": "Le chat\x85voit la fille.",
+    "other ends of lines": "Le chat\x0b\x0c\x1c\x1d\x1evoit.",
+    "NUL": "Le chat\x00voit \x00.",
+    "control characters": "Le \x01\x07\x1b[31mchat\x1b[0m\x7f voit\x9f.",
+    "byte order mark": "\ufeffLe chat voit la fille.",
+    "zero width": "Le\u200bchat\u00advoit\u2060la fille.",
+    "no characters": "\ufffe\uffff\U0010ffff\ue000\ufffd",
+    "marks of subwords": "Le ch@@ at@@ @@ voit @-@ la fille @@",
+    "words of the dictionary": "<s> <pad> </s> <unk> <Lua heritage>",
+    "markup": "&amp; &lt;br&gt; &#10; &apos; <b>Le chat</b> [x] | \\n %s",
+    "punctuation": "!?.,;:…«»“”\"'()[]{}",
+    "a long word": "chat" * 700,
+    "2,000 words": "le chat " * 1000,
+    "numbers": "1 234 567,89 € ½ ² ٣ 五 １２",
+}
+# Between lines whose translations are known, so that a shift is seen.
+LINES = [line for text, known in zip(UNUSUAL.values(), KNOWN * 2) for line in (known, text)]
+GREEDY = ["--beam", "1"]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator(MODEL[0], data=MODEL[2])
+
+
+@pytest.fixture(scope="module")
+def known(translator):
+    """By text, its translation."""
+    found = dict(zip(KNOWN, translator.translate(KNOWN, beam=1)))
+    assert len({*found.values()}) == len(KNOWN)
+    return found
+
+
+def test_translate(translator, known, tmp_path, capsys):
+    """As each text alone; what is too long is said."""
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="")
+    tool.main([*MODEL, *GREEDY, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+    found = (tmp_path / "out").read_bytes().decode().removesuffix("\n").split("\n")
+    assert found[::2] == [known[line] for line in LINES[::2]]
+    assert dict(zip(UNUSUAL, found[1::2])) == {
+        name: translator.translate([text], beam=1)[0] for name, text in UNUSUAL.items()
+    }
+    assert all(bool(line) == bool(text.split()) for line, text in zip(found[1::2], UNUSUAL.values()))
+    number = 2 * [*UNUSUAL].index("2,000 words") + 2
+    assert (
+        f"line {number} has 2000 subwords and the model takes 1023: translated in 2 pieces" in capsys.readouterr().err
+    )
+
+
+def test_interactive(call, known, tmp_path):
+    """fairseq-interactive, its text tokenised by fairseq: every line has its answer, as all of them in one batch."""
+    lines = [line for line in LINES if len(line) < 2000]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+    found = interactive(call, tmp_path / "in", "--buffer-size", "100", "--max-tokens", "6000")
+    assert [*found] == [*range(len(lines))]
+    for number, line in enumerate(lines):
+        if line in known:
+            assert found[number] == known[line]
+
+
+def interactive(call, path, *options):
+    """By line, the translation."""
+    model = ["--user-dir", PROJECT / "user_dir", "--path", MODEL[0], "-s", "fr", "-t", "en", "--num-workers", "0"]
+    text = ["--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt"]
+    text += ["--bpe-codes", FOLDER / "bpe/codes", "--input", path]
+    search = [*GREEDY, "--lenpen", "0.6", "--max-len-a", "1", "--max-len-b", "50"]
+    printed = call("fairseq-interactive", MODEL[2], *model, *text, *search, *options)
+    return {int(number): line for number, line in re.findall(r"^D-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE)}
+
+
+@pytest.mark.slow
+def test_interactive_says_what_is_too_long(call, tmp_path):
+    """fairseq's own words, or a line without an answer if it is told to skip."""
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in (KNOWN[0], UNUSUAL["2,000 words"], KNOWN[1])))
+    with pytest.raises(Exception, match="Size of sample #.* is invalid .* skip this example with --skip-invalid-size"):
+        interactive(call, tmp_path / "in", "--buffer-size", "3", "--max-tokens", "6000")
+
+
+@pytest.mark.slow
+def test_10_000_lines(known, tmp_path):
+    lines = [KNOWN[number * number % 20] for number in range(10_000)]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    tool.main([*MODEL, *GREEDY, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+    found = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    assert found == [known[line] for line in lines]
+
+
+def test_nothing_at_all(tmp_path):
+    (tmp_path / "in").touch()
+    tool.main([*MODEL, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "stop, status, said",
+    [
+        (lambda process: process.send_signal(signal.SIGINT), 130, b""),
+        pytest.param(lambda process: process.stdout.close(), 141, b"", marks=pytest.mark.slow),
+    ],
+    ids=["Ctrl-C", "a reader that goes away"],
+)
+def test_stopped_while_it_translates(stop, status, said):
+    """After the first 2,000 lines have been written, and with more to come: whole lines, and no traceback."""
+    command = [sys.executable, "-W", "ignore", "-m", "user_dir.tools.translate", *MODEL, *GREEDY]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=PROJECT, **pipes) as process:
+        process.stdin.write(b"\n" * 2000 + f"{KNOWN[0]}\n".encode() * 2000)
+        process.stdin.flush()
+        assert process.stdout.readline() == b"\n"
+        stop(process)
+        if not process.stdout.closed:
+            assert process.stdout.read().endswith(b"\n")
+        process.stdin.close()
+        assert process.stderr.read() == said and process.wait() == status
