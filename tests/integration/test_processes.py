@@ -17,7 +17,7 @@ from user_dir.architectures import FAMILIES
 
 from support import train
 
-# Two updates an epoch; each of 4 x 300 tokens, whoever takes them. A checkpoint after every update.
+# Three updates an epoch, each of 4 x 300 tokens, whoever takes them; a checkpoint after every update.
 SETTINGS = {"STEPS": "prepare train", "UPDATES": 6, "AVERAGE": 4, "BATCH": 1200, "MAX_TOKENS": 300}
 OPTIONS = ("--dropout", "0", "--autocast", "off", "--log-interval", "1")
 
@@ -29,9 +29,11 @@ def free_port():
 
 
 def assert_close(found, expected):
+    """The same parameters, but for the keys' biases, whose gradient is nothing but rounding: attention ignores them."""
     ours, theirs = (torch.load(folder / "checkpoint_last.pt")["model"] for folder in (found, expected))
     for name in theirs:
-        torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-5, msg=f"{found} {name}")
+        if not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-5, msg=f"{found} {name}")
 
 
 def test_torchrun_alone_is_refused(command, copies, tmp_path, monkeypatch):
@@ -81,11 +83,11 @@ def test_as_many_processes_as_one_likes(recipe, tmp_path, family):
     for before, after in ((2, 1), (1, 2), (4, 2)):
         folder = tmp_path / f"{before} to {after}"
         folder.mkdir()
-        (stopped,) = (tmp_path / str(before)).glob("checkpoint_*_3.pt")
+        (stopped,) = (tmp_path / str(before)).glob("checkpoint_2_4.pt")
         assert torch.load(stopped)["extra_state"]["train_iterator"]["iterations_in_epoch"] == 4 / before
         shutil.copy(stopped, folder / "checkpoint_last.pt")
         train(folder.name, after)
-        assert "num_updates 3" not in (folder / "train.log").read_text()
+        assert f"now {after} go on" in (folder / "train.log").read_text()
         assert_close(folder, tmp_path / "1")
 
 
