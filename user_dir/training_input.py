@@ -70,6 +70,8 @@ def refuse_data(path: pathlib.Path, dictionary: Dictionary, max_tokens: int | No
     prepare = "prepare the data again"
     text = path.with_suffix(".bin")
     sentences = int.from_bytes(path.read_bytes()[18:HEADER], "little")
+    if not text.is_file():
+        raise InputError(f"{text} is missing: {prepare}")
     if path.stat().st_size < HEADER:
         raise InputError(f"{path} is cut off: {prepare}")
     if infer_dataset_impl(str(path.with_suffix(""))) != "mmap":  # fairseq-preprocess's default
@@ -78,7 +80,7 @@ def refuse_data(path: pathlib.Path, dictionary: Dictionary, max_tokens: int | No
         raise InputError(f"{path} is cut off: {prepare}")
     index = MMapIndexedDataset.Index(path)
     wanted = int(index.sizes.sum(dtype=np.int64)) * index.dtype().itemsize
-    found = text.stat().st_size if text.is_file() else 0
+    found = text.stat().st_size
     if found != wanted:
         raise InputError(f"{text} has {found:,} of {wanted:,} bytes: {prepare}")
     largest = int(np.memmap(text, index.dtype, "r").max()) if wanted else 0
