@@ -42,12 +42,13 @@ class MultiheadAttention(modules.MultiheadAttention):
             self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)
             self.reset_parameters()
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, after: int = 0):
         """Eq. 1 for all heads at once.
 
         Args:
             q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: their queries, keys and values
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
+            after: in self-attention, the keys behind the last query: the queries are the T positions before these
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None

@@ -40,6 +40,12 @@ class VariantConfig(TransformerConfig):
         "add fairseq's position embeddings to those of the words, or omit them like "
         "--no-token-positional-embeddings; scale and dropout stay (Shaw et al. 2018 replace them)",
     )
+    restricted_attention: ChoiceEnum(["none", "encoder", "decoder", "both"]) = option(
+        "none", "whose self-attention is restricted to --neighbourhood (Vaswani et al. 2017, section 4)"
+    )
+    neighbourhood: int = option(
+        64, "r: a position sees itself and ⌊r/2⌋ positions on each side (Vaswani et al. 2017, section 4, Table 1)"
+    )
     branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both"]) = option(
         "none",
         "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "

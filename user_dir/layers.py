@@ -17,6 +17,7 @@ from .branched_attention import BranchedAttention, ResidualBranchedAttention
 from .config import VariantConfig
 from .masks import additive
 from .relative_positions import RelativeMultiheadAttention
+from .restricted_attention import Restricted
 from .weighted_heads import WeightedHeads, WeightedLinear
 
 # What self-attention can be beside the plain one; `from_config` gives its arguments, or None if it is not wanted.
@@ -25,26 +26,33 @@ SELF_ATTENTIONS = [RelativeMultiheadAttention]
 BRANCHES = {"none": BranchedAttention, "per_branch": ResidualBranchedAttention, "shared": WeightedHeads}
 
 
-def build_attention(embed_dim: int, num_heads: int, cfg: VariantConfig, ffn_dim: int | None = None, **kwargs):
-    """Multi-head attention as `cfg` asks for it. With ffn_dim (d_ff) its heads are branches, with that FFN in them."""
+def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, **kwargs):
+    """Multi-head attention of `side`, encoder or decoder, as `cfg` asks for it.
+
+    With ffn_dim (d_ff) its heads are branches, with that FFN in them.
+    """
     attention = MultiheadAttention
     options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
     for variant in SELF_ATTENTIONS if "self_attention" in kwargs else []:
         wanted = variant.from_config(cfg)
         if wanted is not None:
             attention, options = variant, options | wanted
+    restricted = Restricted.from_config(cfg, side) if "self_attention" in kwargs else None
+    if restricted is not None:
+        attention, options = joined(Restricted, attention), options | restricted
     if ffn_dim:
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
-    return attention(embed_dim, num_heads, **options, **kwargs)
+    sizes = getattr(cfg, side)
+    return attention(sizes.embed_dim, sizes.attention_heads, **options, **kwargs)
 
 
 @functools.cache
-def joined(branches: type, attention: type) -> type:
-    """The class of `branches` whose heads are those of `attention`: one computes `output`, the other `attend`."""
-    if attention is MultiheadAttention:
-        return branches
-    return type(f"{branches.__name__}Of{attention.__name__}", (branches, attention), {})
+def joined(outer: type, attention: type) -> type:
+    """The class `outer`, branches or Restricted, that leaves to `attention` what it does not do itself."""
+    if issubclass(outer, attention):
+        return outer
+    return type(f"{outer.__name__}Of{attention.__name__}", (outer, attention), {})
 
 
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
@@ -53,7 +61,7 @@ class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim, cfg):
         branched = cfg.branched_attention != "none"
         ffn_dim = cfg.encoder.ffn_embed_dim if branched else None
-        return build_attention(embed_dim, cfg.encoder.attention_heads, cfg, ffn_dim, self_attention=True)
+        return build_attention("encoder", cfg, ffn_dim, self_attention=True)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -68,16 +76,16 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         super().__init__(cfg, no_encoder_attn)
 
     def build_self_attention(self, embed_dim, cfg, **kwargs):
-        return self.build(embed_dim, cfg, "self", self_attention=True)
+        return self.build(cfg, "self", self_attention=True)
 
     def build_encoder_attention(self, embed_dim, cfg):
         width = cfg.encoder.embed_dim
-        return self.build(embed_dim, cfg, "encoder_decoder", kdim=width, vdim=width, encoder_decoder_attention=True)
+        return self.build(cfg, "encoder_decoder", kdim=width, vdim=width, encoder_decoder_attention=True)
 
-    def build(self, embed_dim, cfg, attention, **kwargs):
+    def build(self, cfg, attention, **kwargs):
         """The attention of that name, branched if `cfg.branched_attention` says so."""
         ffn_dim = cfg.decoder.ffn_embed_dim if cfg.branched_attention in (attention, "both") else None
-        return build_attention(embed_dim, cfg.decoder.attention_heads, cfg, ffn_dim, **kwargs)
+        return build_attention("decoder", cfg, ffn_dim, **kwargs)
 
     @autocast
     def forward(self, *args, **kwargs):

@@ -37,12 +37,12 @@ class RelativeAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, dropout: float, need_weights: bool):
+    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, after: int, dropout: float, need_weights: bool):
         """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v], or None.
 
         The weights that it returns have no derivative.
         """
-        index = index_of_rows(q.size(2), k.size(2), reach, q.device)
+        index = index_of_rows(q.size(2), k.size(2), reach, after, q.device)
         q, k, v = heads_first(q), heads_first(k), heads_first(v)
         z, scale = q.new_empty(*q.shape[:3], v.size(3)), q.size(3) ** -0.5
         if mask is not None:
@@ -82,7 +82,7 @@ class RelativeAttention(torch.autograd.Function):
             if table_k is not None:
                 torch.bmm(grad_e_by_distance.mT, q[group].flatten(1, 2), out=grad_table_k[group])
         grads = (x.transpose(0, 1) for x in (grad_q, grad_k, grad_v))
-        return *grads, None, grad_table_k, grad_table_v, None, None, None
+        return *grads, None, grad_table_k, grad_table_v, None, None, None, None
 
 
 def scores(x: Tensor, y: Tensor, table: Tensor | None, index: Tensor, scale: float) -> Tensor:
@@ -136,9 +136,12 @@ def groups(q: Tensor, positions: int) -> list[slice]:
 
 
 @functools.lru_cache(maxsize=4)
-def index_of_rows(length: int, positions: int, reach: int, device: torch.device) -> Tensor:
-    """[T·S]: where the row of distance s − (t + S − T) stands in [T, r]; all layers of a model ask for the same."""
+def index_of_rows(length: int, positions: int, reach: int, after: int, device: torch.device) -> Tensor:
+    """[T·S]: where the row of distance s − (t + S − after − T) stands in [T, r].
+
+    All layers of a model ask for the same.
+    """
     key = torch.arange(positions, device=device)
-    query = key[positions - length :, None]
+    query = key[positions - after - length : positions - after, None]
     rows = (key - query).clamp_(-reach, reach).add_(reach)
     return rows.add_((query - query[0]) * (2 * reach + 1)).flatten()

@@ -58,8 +58,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
             "values": cfg.relative_positions in ("keys_and_values", "values"),
         }
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool):
-        """As MultiheadAttention.attend, by eq. 3–4; the T queries are the last T of the S positions."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, after: int = 0):
+        """As MultiheadAttention.attend, by eq. 3–4."""
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
             k, v = self.beside(k, self.relative_keys), self.beside(v, self.relative_values)
@@ -68,7 +68,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
         reach = min(self.distance, k.size(2) - 1)
         tables = [self.rows(table, reach, q.dtype) for table in (self.relative_keys, self.relative_values)]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, *tables, reach, self.dropout_now(), need_weights)
+            return RelativeAttention.apply(q, k, v, mask, *tables, reach, after, self.dropout_now(), need_weights)
 
     def rows(self, table: Tensor | None, reach: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""

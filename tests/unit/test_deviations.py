@@ -57,6 +57,12 @@ def test_embeddings_are_shared_when_asked(build):
         assert len({id(module.weight) for module in modules}) == (1 if shared else 3)
 
 
+def test_neighbourhood(build):
+    for r, side in ((1, 0), (6, 3), (7, 3)):
+        model = build("vaswani_transformer_base", restricted_attention="both", neighbourhood=r)
+        assert {part.layers[0].self_attn.reach for part in (model.encoder, model.decoder)} == {side}
+
+
 def test_label_smoothing():
     scores = torch.randn(5, 7).log_softmax(-1)
     target = torch.arange(5)

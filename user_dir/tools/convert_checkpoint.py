@@ -36,7 +36,7 @@ NAMES = {
 
 # What our options must be where they change what is computed.
 PLAIN = {"relative_positions": "neither", "branched_attention": "none", "absolute_positions": "add"}
-PLAIN |= {"attention_key_dim": None, "attention_value_dim": None}
+PLAIN |= {"restricted_attention": "none", "attention_key_dim": None, "attention_value_dim": None}
 
 
 def renamed(name: str, group: str, to: str) -> str:
