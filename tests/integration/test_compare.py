@@ -1,4 +1,4 @@
-"""examples/compare.sh: every family with every seed, and one table at the end."""
+"""examples/compare.sh and ablations.sh: every family or row with every seed, and one table at the end."""
 
 import os
 import re
@@ -22,17 +22,23 @@ done > "$OUTPUT/generate.log"
 """
 
 
-def test_every_family_with_every_seed(tmp_path):
+def compare(tmp_path, script, *options, **variables):
+    """The finished script, in a project in which nothing is trained."""
     examples = tmp_path / "examples"
     (examples / "install").mkdir(parents=True)
-    shutil.copy(PROJECT / "examples/compare.sh", examples)
+    (tmp_path / "user_dir").symlink_to(PROJECT / "user_dir")
+    shutil.copy(PROJECT / "examples" / script, examples)
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n")
     (examples / "quickstart.sh").write_text(f"#!/bin/sh\n{QUICKSTART}")
     (examples / "quickstart.sh").chmod(0o755)
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
-    env = {"PYTHONPATH": path, "FAMILIES": "vaswani_transformer relative_transformer"}
-    env |= {"SEEDS": "1 2", "PAIRS": "400", "UPDATES": "5"}
-    done = run("bash", examples / "compare.sh", "--encoder-layers", "1", env=env)
+    env = {"PYTHONPATH": path, "SEEDS": "1 2", "PAIRS": "400", "UPDATES": "5", **variables}
+    return run("bash", examples / script, *options, env=env)
+
+
+def test_every_family_with_every_seed(tmp_path):
+    families = "vaswani_transformer relative_transformer"
+    done = compare(tmp_path, "compare.sh", "--encoder-layers", "1", FAMILIES=families)
     output = "runs/comparison.fr-en"
     assert (tmp_path / "calls").read_text().splitlines() == [
         f"{family}_tiny {output}/{family}.{seed} fr-en 5 6000 --seed {seed} --encoder-layers 1"
@@ -42,6 +48,20 @@ def test_every_family_with_every_seed(tmp_path):
     text = (tmp_path / output / "comparison.md").read_text()
     assert text in done.stdout and (tmp_path / output / "comparison.png").is_file()
     assert re.search(r"^\| relative_transformer \| sacreBLEU \| \+0\.00 \| 1\.000 \|", text, re.MULTILINE)
+
+
+def test_rows_of_a_table(tmp_path):
+    """Those asked for and the table's first; each with its own options, and with what the paper printed."""
+    pair = {"SOURCE": "fr", "TARGET": "en"}
+    done = compare(tmp_path, "ablations.sh", "shaw-terms", "--dropout", "0", ROWS="values neither", **pair)
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        f"relative_transformer_tiny runs/shaw-terms/{row}.{seed} fr-en 5 6000 --relative-positions {row} "
+        f"--seed {seed} --dropout 0"
+        for row in ("keys_and_values", "values", "neither")
+        for seed in (1, 2)
+    ]
+    text = (tmp_path / "runs/shaw-terms/comparison.md").read_text()
+    assert text in done.stdout and "| neither (paper 12.5) | sacreBLEU | +0.00 |" in text
 
 
 @pytest.mark.slow

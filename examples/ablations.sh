@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Trains the rows of one of the papers' tables and compares them, with what the paper printed beside each name. Finished
+# rows are skipped: the same command goes on where it was interrupted, and with another seed or row adds that.
+#
+#   examples/ablations.sh shaw-distance [options of fairseq-train]
+#
+# The tables are those of user_dir/paper_tables.py, whose first row is the one the others are compared with: vaswani
+# (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth. Variables and their defaults:
+#   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
+#   ROWS=(all)              some of them, by name; the first of the table is always there
+#   SEEDS=1                 several where rows are close
+#   UPDATES=800             with the quickstart's corpus: a few minutes a row
+#   MINUTES=6000            after which a row of the quickstart stops
+#   PAIRS=                  the quickstart's
+#   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
+set -euo pipefail
+extras=plot
+. "$(dirname "$0")/install/environment.sh"
+cd "$project"
+
+name=${1:-}
+[ -n "$name" ] || fail "name a table: $(python user_dir/paper_tables.py)"
+shift
+recipe=${RECIPE:-quickstart}
+case $recipe in
+  quickstart) size=quickstart reference=data/tatoeba.fr-en${PAIRS:+.$PAIRS}/raw/test.en ;;
+  wmt14) size=base reference=data/wmt14.en-de/raw/test.de ;;
+  *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
+esac
+rows=$(python user_dir/paper_tables.py "$name" "$size")
+for row in ${ROWS:-}; do
+  cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||
+    fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"
+done
+output=${OUTPUT:-runs/$name}
+
+train_row() {  # row, family, its options, seed, options of fairseq-train
+  local run=$output/$1.$4 options=()
+  [ -z "$3" ] || read -r -a options <<< "$3"
+  if [ "$recipe" = quickstart ]; then
+    ARCH=${2}_tiny UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
+      examples/quickstart.sh ${options[@]+"${options[@]}"} --seed "$4" "${@:5}"
+  elif [[ $1 == *big ]]; then  # an architecture of its own
+    FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"
+  else
+    FAMILY=$2 SEED=$4 OUTPUT=$run examples/wmt14.sh ${options[@]+"${options[@]}"} "${@:5}"
+  fi
+}
+
+systems=() first=yes
+while IFS=$'\t' read -r -u 3 row family options published; do
+  [ -n "$first" ] || [ -z "${ROWS:-}" ] || [[ " $ROWS " == *" $row "* ]] || continue
+  first=""
+  systems+=(--system "$row (paper $published)")
+  for seed in ${SEEDS:-1}; do
+    echo "==== $row, seed $seed"
+    train_row "$row" "$family" "$options" "$seed" "$@"
+    systems+=("$output/$row.$seed/generate.log")
+  done
+done 3<<< "$rows"
+
+echo "==== comparison"
+python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"
