@@ -124,6 +124,8 @@ fi
 # fairseq starts as many processes as it sees GPUs unless it is told how many. torchrun ends all when one dies.
 running+=(--distributed-world-size "$workers")
 if [ "$workers" -gt 1 ]; then
+  # Sent from the first to the others, a checkpoint's options are refused by torch's weights-only loading.
+  running+=(--load-checkpoint-on-all-dp-ranks)
   port=29500
   # Other runs may train on the same host.
   if [ "$NODES" = 1 ]; then port=$((20000 + $(cksum <<< "$run" | cut -d ' ' -f 1) % 12000)); fi
