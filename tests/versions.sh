@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs this project with other versions of Python and torch, each in an environment of its own, and runs the unit
+# tests there. Prints a line for each; a log of each is kept in the folder LOGS (default: versions).
+#
+#   tests/versions.sh [PYTHON:TORCH ...]     # default: python3.11:2.13.0 python3.11:2.6.0 python3.13:2.13.0
+#
+# A quarter of an hour each; a torch for GPUs takes 6 GB of disk until it is done.
+set -uo pipefail
+project=$(cd "$(dirname "$0")/.." && pwd)
+logs=${LOGS:-versions}
+mkdir -p "$logs"
+unset PYTHON
+failed=0
+for version in "${@:-python3.11:2.13.0 python3.11:2.6.0 python3.13:2.13.0}"; do
+  for pair in $version; do
+    python=${pair%%:*} torch=${pair#*:} log=$logs/${pair//[:\/]/-}.log
+    environment=$(mktemp -d)
+    (
+      set -e
+      "$python" -m venv "$environment"
+      . "$environment/bin/activate"
+      pip install -q "torch==$torch+cpu" || pip install -q "torch==$torch"
+      "$project/tests/run.sh" --ignore "$project/tests/integration"
+    ) > "$log" 2>&1 && said="" || { failed=1 said="FAILED, see $log: "; }
+    echo "$("$python" --version 2>&1), torch $torch: $said$(tail -n 1 "$log")"
+    rm -rf "$environment"
+  done
+done
+exit "$failed"
