@@ -8,7 +8,8 @@
 # --dry-run prints the commands. Variables and their defaults:
 #   ARCH=vaswani_transformer_tiny   any architecture of the README; of a tiny one 3 + 2 layers are trained, with d_ff
 #                                   512: in seven minutes they see more text than 4 + 4 and translate better
-#   SOURCE=fr TARGET=en             the corpus has French, Spanish and English
+#   CORPUS=tatoeba                  or bible, German and English (SOURCE=de): longer sentences, from another server
+#   SOURCE=fr TARGET=en             Tatoeba's sentences are in French, Spanish and English
 #   UPDATES=2400                    updates to train ...
 #   MINUTES=7                       ... and the time after which training stops in any case
 #   PAIRS=                          train on that many sentence pairs only, for a first try
@@ -17,7 +18,7 @@
 # One GPU is used where there are several; --distributed-world-size 4 takes four, whose batch is four times as large.
 set -euo pipefail
 
-corpus=tatoeba source=${SOURCE:-fr} target=${TARGET:-en}
+corpus=${CORPUS:-tatoeba} source=${SOURCE:-fr} target=${TARGET:-en}
 arch=${ARCH:-vaswani_transformer_tiny} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-}
 preparation=(--bpe-operations 4000 ${PAIRS:+--max-pairs "$PAIRS"})
 training=(--arch "$arch")
@@ -68,10 +69,10 @@ score() {
 }
 
 times=""
-stage() {  # title, step: takes it and notes how long it took
+stage() {  # title, step [what to do if it fails]: takes it and notes how long it took
   local start=$SECONDS
   [ -n "$dry_run" ] || echo "== $1"
-  step "$2"
+  step "${@:2}"
   times+=$(printf '%6d s  %s' $((SECONDS - start)) "$1")$'\n'
 }
 
@@ -84,7 +85,7 @@ else
 fi
 cd "$project"
 
-stage "prepare the corpus: $data" prepare
+stage "prepare the corpus: $data" prepare "; another one, of another server: CORPUS=bible SOURCE=de $0"
 open_run
 stage "train: $run" train
 last_checkpoints

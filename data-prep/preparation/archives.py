@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import PreparationError
-from .markup import sentences
+from .markup import sentences, verses
 from .text import decoded
 
 # How large a text of an archive may be: texts compress to a tenth at best.
@@ -37,6 +37,22 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
             yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
     except DAMAGED as error:
         raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
+
+
+def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
+    """Verses by book, chapter and verse, of the Bible whose books are the files of `folder` in a tar archive."""
+    found: dict[tuple[str, str, str], str] = {}
+    try:
+        with tarfile.open(file) as tar:
+            for entry in tar:
+                if entry.name.rpartition("/")[0] == folder and (stream := tar.extractfile(entry)):
+                    where = f"{entry.name} in {file}"
+                    found.update(verses(decoded(Limited(stream, LEAST, where), where)))
+    except DAMAGED as error:
+        raise PreparationError(f"{file}: truncated or damaged archive ({error}); fetch it again") from None
+    if not found:
+        raise PreparationError(f"{file.name}: holds no verses in {folder}; the registry of corpora names the wrong one")
+    return found
 
 
 class Limited:

@@ -2,11 +2,12 @@
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .archives import lines_within
+from .archives import lines_within, verses_within
 from .errors import PreparationError
 from .fetching import Remote, fetch
 from .text import check_parallel, read_lines, sha256
@@ -64,7 +65,7 @@ class Corpus:
     homepage: str
     languages: tuple[str, str]
     remotes: dict[str, Remote]
-    entry: dict  # of the pair: table and columns, or texts
+    entry: dict  # of the pair: table and columns, texts, or verses
     max_length: int | None = None
     max_ratio: float | None = None
     valid_every: int | None = None  # then it is split and cleaned as everybody does it: see `extract_as_published`
@@ -103,6 +104,10 @@ class Corpus:
                     names = " and ".join(path[-1] for path in paths)
                     raise PreparationError(f"{self.title}: {names} have different numbers of sentences") from None
             return
+        if "verses" in self.entry:
+            books = (self.entry["verses"][language] for language in self.languages)
+            yield from aligned(*(verses_within(self.local[archive], folder) for archive, folder in books))
+            return
         columns = [self.entry["columns"].index(column) for column in self.columns]
         for number, line in enumerate(self._lines(self.entry["table"]), 1):
             cells = line.split("\t")
@@ -115,6 +120,17 @@ class Corpus:
         return lines_within(self.local[path[0]], path[1:])
 
 
+def aligned(first: dict[tuple, str], second: dict[tuple, str]) -> Iterator[tuple[str, str]]:
+    """Verses of two Bibles by book, chapter and number, of chapters with as many verses in both.
+
+    Elsewhere numbers do not go together: a psalm's title is a verse of its own in the one and not in the other.
+    """
+    sizes = [Counter(place[:2] for place in verses) for verses in (first, second)]
+    for place, verse in first.items():
+        if place in second and sizes[0][place[:2]] == sizes[1][place[:2]]:
+            yield verse, second[place]
+
+
 def _several(paths: list) -> list[list[str]]:
     """One path, or a list of them whose texts follow each other."""
     return paths if isinstance(paths[0], list) else [paths]
@@ -122,7 +138,8 @@ def _several(paths: list) -> list[list[str]]:
 
 def _paths(entry: dict) -> list[list[str]]:
     """Paths of all texts of a pair of languages."""
-    texts = [text for part in entry.get("texts", {}).values() for text in part.values()] or [entry["table"]]
+    texts = [text for part in entry.get("texts", {}).values() for text in part.values()]
+    texts = texts or list(entry.get("verses", {}).values()) or [entry["table"]]
     return [path for text in texts for path in _several(text)]
 
 
@@ -160,6 +177,8 @@ def _fault(record: dict) -> str | None:
         languages = set(pair.split("-"))
         if "table" in entry and not languages <= set(entry["columns"]):
             return f"the columns of {pair} are not its languages"
+        if "verses" in entry and (set(entry["verses"]) != languages or {*map(len, entry["verses"].values())} != {2}):
+            return f"verses of {pair} have to be an archive and a folder of each language"
         if "train" not in entry.get("texts", ["train"]):
             return f"{pair} has no train"
         for part, texts in entry.get("texts", {}).items():

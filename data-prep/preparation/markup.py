@@ -3,12 +3,16 @@
 What is kept is what fairseq's prepare-iwslt14.sh and prepare-wmt14en2de.sh keep, and sacrebleu for its test sets.
 """
 
+import html
 import re
 from collections.abc import Iterable, Iterator
 
 _SEGMENT = re.compile(r"<seg id=[^>]*>(.*)</seg>", re.IGNORECASE)
 _NOT_SPOKEN = re.compile("<url>|<talkid>|<keywords>")
 _HEADING = re.compile("</?(?:title|description)>")
+_NUMBERED = re.compile(r'<(BIBLEBOOK|CHAPTER|VERS) [^>]*?\b[bcv]number="(\d+)"[^>]*>')
+_VERSE = re.compile(r"<VERS [^>]*>(.*)</VERS>")
+_NOTE = re.compile(r"<DIV>.*?</DIV>|<NOTE>.*?</NOTE>")
 
 
 def sentences(lines: Iterable[str], name: str) -> Iterator[str]:
@@ -25,3 +29,17 @@ def _segments(lines: Iterable[str], apostrophes: bool) -> Iterator[str]:
         if segment := _SEGMENT.search(line):
             # IWSLT's talks are trained on with ' and tested with \u2019.
             yield segment[1].strip().replace("\u2019", "'") if apostrophes else segment[1].strip()
+
+
+def verses(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Verses of a Bible in Zefania's XML, a verse a line, after the numbers of book, chapter and verse.
+
+    Without notes and without marks: [was] is a word that translators have added, <…> a heading.
+    """
+    place = {}
+    for line in lines:
+        if numbered := _NUMBERED.search(line):
+            place[numbered[1]] = numbered[2]
+        if verse := _VERSE.search(line):
+            text = html.unescape(_NOTE.sub("", verse[1]))
+            yield (place["BIBLEBOOK"], place["CHAPTER"], place["VERS"]), re.sub(r"<.*?>|[\[\]]", "", text).strip()

@@ -1,4 +1,4 @@
-"""Long trainings stay finite and on the simplex in each precision; a search does not depend on the rest of its batch."""
+"""Long trainings stay finite and on the simplex in each precision; a search does not depend on its batch."""
 
 import math
 

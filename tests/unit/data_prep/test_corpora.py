@@ -1,5 +1,8 @@
 """Corpora of a registry: columns of a table, several texts."""
 
+import io
+import tarfile
+
 import pytest
 from preparation import corpora
 from preparation.cleaning import Cleaner
@@ -68,3 +71,56 @@ def test_texts_of_several_files_follow_each_other(tmp_path):
     write(tmp_path / "a.fr", ["un"])
     with pytest.raises(Exception, match="a.en and a.fr have different numbers"):
         list(corpus.pairs("train"))
+
+
+BIBLE = """\ufeff<?xml version="1.0" encoding="utf-8"?>
+<XMLBIBLE>
+  <BIBLEBOOK bname="{0}" bnumber="{1}" bsname="x">
+{2}
+  </BIBLEBOOK>
+</XMLBIBLE>
+"""
+
+
+def bible(path, books):
+    """A tar archive with books of chapters of verses: {name: [[verse, …], …]}."""
+    with tarfile.open(path, "w:gz") as tar:
+        for number, (name, chapters) in enumerate(books.items(), 1):
+            lines = []
+            for chapter, verses in enumerate(chapters, 1):
+                lines.append(f'<CHAPTER cnumber="{chapter}">')
+                lines += [f'<VERS vnumber="{n}">{verse}</VERS>' for n, verse in enumerate(verses, 1)] + ["</CHAPTER>"]
+            text = BIBLE.format(name, number, "\n".join(lines)).encode()
+            entry = tarfile.TarInfo(f"package/text/{name}.xml")
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text))
+
+
+def test_verses_of_two_bibles(tmp_path):
+    """By their numbers, without notes and marks; not of a chapter that the two divide otherwise."""
+    note = "das Licht <DIV><NOTE>oder: hell</NOTE></DIV>war gut"
+    bible(
+        tmp_path / "de.tgz", {"Mose": [["Am Anfang", note], ["Ein Psalm", "Herr, höre"]], "Ruth": [["Und es geschah"]]}
+    )
+    english = [["In the beginning", "it [was] good &lt;[written from Rome.]&gt; &amp; light"], ["LORD, hear"]]
+    bible(tmp_path / "en.tgz", {"Mose": english, "Ruth": [["Now it came to pass"]]})
+    (tmp_path / "registry.toml").write_text("""
+        bible.title = "-"
+        bible.licence = "-"
+        bible.attribution = "-"
+        bible.homepage = "-"
+        bible.files = { "de.tgz" = { url = "-" }, "en.tgz" = { url = "-" } }
+        bible.pairs.de-en.verses = { de = ["de.tgz", "package/text"], en = ["en.tgz", "package/text"] }
+    """)
+    corpus = corpora.find("bible", ("en", "de"), tmp_path / "registry.toml")
+    corpus.fetch(tmp_path, tmp_path)
+    expected = [("Am Anfang", "In the beginning"), ("das Licht war gut", "it was good  & light")]
+    assert list(corpus.pairs("train")) == [*expected, ("Und es geschah", "Now it came to pass")]
+    corpus.entry["verses"]["en"][1] = "package"
+    with pytest.raises(PreparationError, match="^en.tgz: holds no verses in package; the registry"):
+        list(corpus.pairs("train"))
+    (tmp_path / "registry.toml").write_text(
+        (tmp_path / "registry.toml").read_text().replace('"package/text"], en', "], en")
+    )
+    with pytest.raises(PreparationError, match="verses of de-en have to be an archive and a folder of each language"):
+        corpora.read_registry(tmp_path / "registry.toml")
