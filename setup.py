@@ -6,10 +6,11 @@ from setuptools import setup
 
 # Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
 tools = ["translate", "average_checkpoints", "score", "compare", "precision", "ablate_branch_weights"]
-tools += ["parameter_table", "convert_checkpoint"]
+tools += ["parameter_table", "convert_checkpoint", "export_ctranslate2"]
 tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
+ctranslate2 = ["ctranslate2>=4.5,<5"]  # user_dir.tools.export_ctranslate2
 
 setup(
     name="fairseq-transformer-variants",
@@ -40,7 +41,9 @@ setup(
             "ruff>=0.9",
             "pangolinn>=0.0.1,<0.1",  # suites of tests of padding and causality
             *plot,
+            *ctranslate2,
         ],
         "plot": plot,
+        "ctranslate2": ctranslate2,
     },
 )

@@ -40,6 +40,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     assert "holds a run with other options" in other.stderr and "OUTPUT=" in other.stderr
 
 
+@pytest.mark.slow
 def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_path):
     """Of two processes the plan is pasted; the hosts are two recipes on this one."""
     options = ("--dropout", "0", "--autocast", "off", "--log-interval", "1")

@@ -13,6 +13,7 @@ from user_dir.architectures import FAMILIES
 from support import PROJECT, train
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
+ALWAYS = ("vaswani_transformer", "weighted_relative_transformer")  # of what takes a minute
 # Beside float32: the family with the most computations of its own.
 PRECISIONS = [*((family, "off") for family in FAMILIES), ("weighted_relative_transformer", "bf16")]
 
@@ -36,7 +37,9 @@ def copy_or_reverse(words):
     return words if int(words[0][1:]) % 2 == 0 else words[::-1]
 
 
-@every_family
+@pytest.mark.parametrize(
+    "family", [pytest.param(family, marks=[] if family in ALWAYS else pytest.mark.slow) for family in FAMILIES]
+)
 def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
     data = toy_data(target=copy_or_reverse, train=6000)

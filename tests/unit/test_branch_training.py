@@ -67,7 +67,7 @@ def half_precision(flatten=False, **options):
     """The options of fairseq-train --fp16, as its wrappers of optimizers read them."""
     common = {**vars(CommonConfig()), "fp16": True, "fp16_no_flatten_grads": not flatten}
     training = {"optimization": {"update_freq": [1]}, "distributed_training": {"distributed_world_size": 1}}
-    return OmegaConf.create({"common": common, **training, "optimizer": fused_adam_options(**options)})
+    return OmegaConf.create({"common": common, **training, "optimizer": fused_adam_options(fp16=True, **options)})
 
 
 def test_flattened_masters_are_noticed(monkeypatch):

@@ -1,0 +1,119 @@
+"""Writes a checkpoint as a model of CTranslate2 (https://opennmt.net/CTranslate2), which translates faster on CPUs.
+
+    python -m user_dir.tools.export_ctranslate2 RUN/average.pt --output RUN/ctranslate2 --quantization int8
+
+It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
+the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. It is given
+subwords, such as data-prep leaves in bpe/, and gives subwords.
+"""
+
+import pathlib
+import tempfile
+
+import torch
+
+from ..checkpoints import data_of, load_models
+from ..errors import InputError
+from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
+
+QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
+NOT_COMPUTED = ", which CTranslate2 does not compute: translate with nmt-translate"
+# What our options must be, and what a model has otherwise.
+COMPUTED = {
+    "branched_attention": ("none", "branches with weights"),
+    "restricted_attention": ("none", "self-attention to a neighbourhood"),
+    "attention_key_dim": (None, "keys of another size than d_model / heads"),
+    "attention_value_dim": (None, "values of another size than d_model / heads"),
+}
+
+
+def refuse(path: pathlib.Path, cfg) -> None:
+    """Raises InputError, with the reason, for a model that CTranslate2 does not compute."""
+    for option, (value, what) in COMPUTED.items():
+        if getattr(cfg, option) != value:
+            given = f"--{option.replace('_', '-')} {getattr(cfg, option)}"
+            raise InputError(f"{path} has {what} ({given}){NOT_COMPUTED}")
+    relative = cfg.relative_positions != "neither"
+    if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
+        raise InputError(f"{path} has no table of keys and one of values that all heads of a layer share{NOT_COMPUTED}")
+    if relative == (cfg.absolute_positions == "add"):
+        raise InputError(f"{path} has not either distances or sinusoids{NOT_COMPUTED}")
+    for name in ("attention_heads", "normalize_before"):
+        if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
+            raise InputError(f"{path} has another --…-{name.replace('_', '-')} in the decoder{NOT_COMPUTED}")
+
+
+def specification(path: pathlib.Path, data: pathlib.Path):
+    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`."""
+    from ctranslate2.converters import fairseq as stock
+    from ctranslate2.specs import TransformerSpec
+
+    (model,), task, _ = load_models([path], data, autocast="off")
+    cfg = model.cfg
+    refuse(path, cfg)
+    relative = cfg.relative_positions != "neither"
+    spec = TransformerSpec.from_config(
+        (len(model.encoder.layers), len(model.decoder.layers)),
+        cfg.encoder.attention_heads,
+        with_relative_position=relative,
+        pre_norm=cfg.encoder.normalize_before,
+        activation=stock._SUPPORTED_ACTIVATIONS[cfg.activation_fn],
+        layernorm_embedding=cfg.layernorm_embedding,
+    )
+    for ours, side, set_layer in (
+        (model.encoder, spec.encoder, stock.set_transformer_encoder_layer),
+        (model.decoder, spec.decoder, stock.set_transformer_decoder_layer),
+    ):
+        embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
+        stock.set_embeddings(embeddings, ours.embed_tokens)
+        side.scale_embeddings = ours.embed_scale
+        if not relative:
+            stock.set_position_encodings(side.position_encodings, ours.embed_positions)
+        for theirs, layer in zip(side.layer, ours.layers, strict=True):
+            set_layer(theirs, layer)
+            if relative:
+                theirs.self_attention.relative_position_keys = layer.self_attn.relative_keys.numpy()
+                theirs.self_attention.relative_position_values = layer.self_attn.relative_values.numpy()
+        for name in ("layer_norm", "layernorm_embedding"):
+            if getattr(ours, name) is not None:
+                stock.set_layer_norm(getattr(side, name), getattr(ours, name))
+    stock.set_linear(spec.decoder.projection, model.decoder.output_projection)
+    spec.register_source_vocabulary(stock._get_vocab(task.source_dictionary))
+    spec.register_target_vocabulary(stock._get_vocab(task.target_dictionary))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    return spec
+
+
+def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:
+    """Writes the folder `output`, whole or not at all.
+
+    Raises:
+        InputError: if it is there, or CTranslate2 does not compute the model
+    """
+    from ctranslate2.converters.converter import Converter
+
+    if output.exists():
+        raise InputError(f"{output} exists: remove it, or name another folder")
+    found = specification(path, data)
+    kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        kind().convert(f"{folder}/model", quantization=quantization)
+        pathlib.Path(folder, "model").rename(output)
+
+
+@torch.no_grad()
+@exit_in_one_line("export_ctranslate2")
+def main(arguments: list[str] | None = None) -> None:
+    parser = new_parser("export_ctranslate2", __doc__)
+    add_checkpoint(parser)
+    add_data(parser, "--data")
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: as they are)")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
+    args = parser.parse_args(arguments)
+    export(args.checkpoint, args.data or data_of([args.checkpoint]), args.output, args.quantization)
+    print(f"{args.output}: {args.checkpoint} for CTranslate2")
+
+
+if __name__ == "__main__":
+    main()
