@@ -163,27 +163,32 @@ class Parts:
         self.train("search", "vaswani_transformer")
         path = self.work / "search" / "checkpoint_last.pt"
 
-        def hypotheses(*options) -> list[str]:
+        def best(*options) -> dict[str, str]:
             command = ["fairseq-generate", self.copies, "--user-dir", "user_dir", "--path", path, "--beam", 4]
-            output = self.commands.run(*command, "--nbest", 4, "--required-batch-size-multiple", 1, *options)
-            return re.findall(r"^H-(\S+)\t\S+\t(.*)$", output, re.MULTILINE)
+            output = self.commands.run(*command, "--required-batch-size-multiple", 1, *options)
+            return dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
 
-        expected = sorted(hypotheses("--cpu"))
+        expected = best("--cpu")
         for name in ("--task translation", "--task fast_translation", *(["--task fast_translation --fp16"] * ON_GPU)):
-            found = sorted(hypotheses(*name.split()))
-            best = [one == other for one, other in zip(found[::4], expected[::4], strict=True)]
-            yield {"options": name, "best hypotheses as the CPU's": f"{sum(best)} of {len(best)}"}
+            found = best(*name.split())
+            same = sum(found.get(number) == text for number, text in expected.items())
+            yield {"options": name, "best hypotheses as the CPU's": f"{same} of {len(expected)}"}
 
     def processes(self) -> Iterator[dict]:
-        """the same batch on one and on all devices, started as the recipes start them"""
-        count = max(1, torch.cuda.device_count())
-        sizes = sorted({1, 2, count}) if count > 1 else [1]
-        for size, family in itertools.product(sizes, FAMILIES):
-            launch = ["torchrun", "--standalone", "--nproc-per-node", str(size), "--no-python"]
-            launch += ["fairseq-train"] if ON_GPU else ["examples/shared/cpu_process.sh"]
-            options = ["--distributed-world-size", size, "--update-freq", count // size, "--dropout", 0]
-            if not ON_GPU:
+        """the same batch on one device and on several, started as the recipes start them"""
+        count = torch.cuda.device_count() if ON_GPU else 2
+        if count == 1:
+            yield {"devices": 1, "processes": "nothing to compare"}
+            return
+        for size, family in itertools.product(sorted({1, 2, count}), FAMILIES):
+            options = ["--update-freq", count // size, "--dropout", 0, "--distributed-world-size", size]
+            launch = [sys.executable, "-c", MEASURED]
+            if size > 1:
+                launch = ["torchrun", "--standalone", "--nproc-per-node", str(size), "--no-python"]
+                launch += ["fairseq-train"] if ON_GPU else ["examples/shared/cpu_process.sh"]
+            if size > 1 and not ON_GPU:
                 options += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+                options += ["--distributed-init-method", "env://", "--distributed-no-spawn"]
             found = attempt(self.train, f"{family}-{size}", family, *options, launch=launch)
             yield {"family": family, "processes": size, **found}
 
