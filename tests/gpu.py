@@ -73,7 +73,7 @@ class Commands:
         left = self.end - time.monotonic()
         if left < 5:
             raise TimeIsOver
-        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "4", **variables}
+        environment = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "4", **os.environ, **variables}
         process = subprocess.Popen(
             [str(word) for word in words], cwd=PROJECT, env=environment, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
