@@ -48,7 +48,7 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
 }
 
 systems=() first=yes
-while IFS=$'\t' read -r -u 3 row family options published; do
+while IFS='|' read -r -u 3 row family options published; do
   [ -n "$first" ] || [ -z "${ROWS:-}" ] || [[ " $ROWS " == *" $row "* ]] || continue
   first=""
   systems+=(--system "$row (paper $published)")
@@ -57,7 +57,7 @@ while IFS=$'\t' read -r -u 3 row family options published; do
     train_row "$row" "$family" "$options" "$seed" "$@"
     systems+=("$output/$row.$seed/generate.log")
   done
-done 3<<< "$rows"
+done 3<<< "${rows//$'\t'/|}"  # two tabs are one to `read`, and the first row has no options
 
 echo "==== comparison"
 python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"

@@ -64,6 +64,16 @@ def test_rows_of_a_table(tmp_path):
     assert text in done.stdout and "| neither (paper 12.5) | sacreBLEU | +0.00 |" in text
 
 
+def test_a_row_without_options(tmp_path):
+    variables = {"SOURCE": "fr", "TARGET": "en", "SEEDS": "1", "ROWS": "D.smoothing-0"}
+    compare(tmp_path, "ablations.sh", "vaswani", **variables)
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "vaswani_transformer_tiny runs/vaswani/base.1 fr-en 5 6000 --seed 1",
+        "vaswani_transformer_tiny runs/vaswani/D.smoothing-0.1 fr-en 5 6000 --label-smoothing 0.0 --seed 1",
+    ]
+    assert "| D.smoothing-0 (paper 25.3) | sacreBLEU | " in (tmp_path / "runs/vaswani/comparison.md").read_text()
+
+
 @pytest.mark.slow
 def test_on_the_corpus(tmp_path):
     sizes = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16".split()
