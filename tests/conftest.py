@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import random
 import sys
 import types
 
@@ -15,7 +14,7 @@ from fairseq.data import Dictionary
 import user_dir  # noqa: F401  (registers the architectures)
 from user_dir.model import TransformerModel
 
-from support import EOS, PAD, SMALL, run, save_checkpoint
+from support import EOS, PAD, SMALL, run, save_checkpoint, write_toy_data
 
 
 @pytest.fixture(autouse=True)
@@ -97,29 +96,10 @@ def call(monkeypatch, capsys, caplog):
     return call
 
 
-def write_pairs(folder, split, pairs):
-    for language, lines in zip(("src", "tgt"), zip(*pairs)):
-        (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
-
-
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory):
-    """toy_data(target): a data-bin whose target sentences are `target` of the source's words, e.g. reversed."""
-
-    def toy_data(target=lambda words: words, train=2000, vocabulary=10, longest=8):
-        folder = tmp_path_factory.mktemp("toy")
-        letters = random.Random(1)
-        for split, size in (("train", train), ("valid", 50), ("test", 50)):
-            sources = [
-                [f"w{letters.randrange(vocabulary)}" for _ in range(letters.randint(1, longest))] for _ in range(size)
-            ]
-            write_pairs(folder, split, [(" ".join(words), " ".join(target(words))) for words in sources])
-        prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-        options = ["-s", "src", "-t", "tgt", "--joined-dictionary", "--destdir", folder / "data-bin"]
-        run("fairseq-preprocess", *prefixes, *options)
-        return folder / "data-bin"
-
-    return toy_data
+    """toy_data(target): see support.write_toy_data."""
+    return lambda **options: write_toy_data(tmp_path_factory.mktemp("toy"), **options)
 
 
 @pytest.fixture(scope="session")

@@ -24,9 +24,12 @@ import torch
 
 from user_dir.checkpoints import load
 from user_dir.families import FAMILIES
+from user_dir.tools.shared.files import write
+from user_dir.tools.shared.metrics import table
 from user_dir.tools.shared.training_log import read_log
 
-PROJECT = pathlib.Path(__file__).parents[1]
+from support import PROJECT, write_toy_data
+
 STOCK = "transformer"
 ON_GPU = torch.cuda.is_available()
 AT_A_TIME = 4  # trainings that are checked, not timed
@@ -94,7 +97,10 @@ class Parts:
 
     def __init__(self, commands: Commands, work: pathlib.Path, small: bool):
         self.commands, self.work, self.small = commands, work, small
-        self.python = functools.partial(commands.run, sys.executable)
+
+    def output(self, *command, **variables) -> dict:
+        """{"output": …}, or {"failed": …}."""
+        return attempt(lambda: {"output": self.commands.run(*command, **variables)})
 
     def machine(self) -> Iterator[dict]:
         """what this machine is"""
@@ -109,16 +115,7 @@ class Parts:
         """A data-bin whose targets are its sources."""
         folder = self.work / "copies"
         folder.mkdir()
-        for split, pairs in (("train", 4000), ("valid", 100), ("test", 100)):
-            draw = torch.Generator().manual_seed(len(split))
-            lengths = torch.randint(1, 12, (pairs,), generator=draw).tolist()
-            lines = [" ".join(f"w{word}" for word in torch.randint(20, (n,), generator=draw).tolist()) for n in lengths]
-            for language in ("src", "tgt"):
-                (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
-        prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-        options = ["-s", "src", "-t", "tgt", "--joined-dictionary", "--destdir", folder / "data-bin"]
-        self.commands.run("fairseq-preprocess", *prefixes, *options)
-        return folder / "data-bin"
+        return write_toy_data(folder, train=4000, vocabulary=20, longest=11, command=self.commands.run)
 
     def train(self, name: str, family: str, *options, launch=(sys.executable, "-c", MEASURED)) -> dict:
         """Trains a small model on `copies`; its losses, what it took, and how far κ and α are from the simplex."""
@@ -200,10 +197,10 @@ class Parts:
             options["--fp16"] = (f"--options={PRECISIONS['--fp16']}",)
         for size, (precision, more) in itertools.product(sizes, options.items()):
             found = self.work / "speed.json"
-            command = ["tests/benchmarks/trainer.py", "--size", size, "--json", found, *more]
+            command = [sys.executable, "tests/benchmarks/trainer.py", "--size", size, "--json", found, *more]
             command += ["--vocabulary", 1000 if self.small else 37000, "--max-tokens", 1000 if self.small else 4096]
             command += ["--updates", 2 if self.small else 10, "--rounds", 2 if self.small else 5]
-            done = attempt(lambda command=command: {"output": self.python(*command)})
+            done = self.output(*command)
             if "output" not in done:
                 yield {"size": size, "precision": precision, **done}
                 continue
@@ -214,9 +211,9 @@ class Parts:
         """beam search of 64 and 512 sentences of 32 words: seconds of ours and fairseq's own model"""
         scale = ("tiny", 1000, 2) if self.small else ("base", 37000, 6)
         for sentences in (4,) if self.small else (64, 512):
-            command = ["tests/benchmarks/speed.py", "--sentences", sentences]
+            command = [sys.executable, "tests/benchmarks/speed.py", "--sentences", sentences]
             command += [word for both in zip(("--size", "--vocabulary", "--repeats"), scale) for word in both]
-            found = attempt(lambda command=command: {"output": self.python(*command)})
+            found = self.output(*command)
             output = found.pop("output", "").partition("generation\n")[2]
             for model, ms, ratio in re.findall(r"^  (.*?) +(\d+) ms .* (\S+)$", output, re.MULTILINE):
                 found[model] = f"{ms} ms, {ratio} of fairseq's"
@@ -229,9 +226,9 @@ class Parts:
             variables |= {"SMOKE": "1"}
         for seed, family in itertools.product((1,) if self.small else (1, 2, 3), (STOCK, *FAMILIES)):
             folder = self.work / f"multi30k-{family}-{seed}"
-            recipe = functools.partial(self.commands.run, "examples/multi30k_published.sh", **variables)
+            variables |= {"FAMILY": family, "SEED": str(seed), "OUTPUT": str(folder)}
             start = time.monotonic()
-            found = attempt(lambda: {"output": recipe(FAMILY=family, SEED=str(seed), OUTPUT=str(folder))})  # noqa: B023
+            found = self.output("examples/multi30k_published.sh", **variables)
             scores = re.findall(r"BLEU4? = ([\d.]+)", found.pop("output", ""))
             found |= {"BLEU of tokens": float(scores[0])} if scores else {}
             yield {"family": family, "seed": seed, **found, "seconds": round(time.monotonic() - start)}
@@ -252,24 +249,23 @@ def attempt(action, *args, **kwargs) -> dict:
         return {"failed": str(failure)}
 
 
+def cell(value) -> str:
+    return "" if value is None else str(value).replace("|", "/")
+
+
 def markdown(report: dict) -> str:
     """Each part as a table."""
-    blocks = ["# What a GPU shows\n"]
+    blocks = ["# What a GPU shows"]
     for name, rows in report.items():
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        blocks.append(f"\n## {name}: {getattr(Parts, name).__doc__}\n")
-        blocks.append("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
-        for row in rows:
-            cells = ("" if row.get(column) is None else str(row[column]).replace("|", "/") for column in columns)
-            blocks.append("| " + " | ".join(cells) + " |")
-    return "\n".join(blocks) + "\n"
+        cells = [[cell(row.get(column)) for column in columns] for row in rows]
+        blocks.append(f"## {name}: {getattr(Parts, name).__doc__}\n\n{table(columns, cells)}")
+    return "\n\n".join(blocks) + "\n"
 
 
-def write(report: dict, output: str) -> None:
+def save(report: dict, output: str) -> None:
     for ending, text in ((".json", json.dumps(report, indent=1, ensure_ascii=False) + "\n"), (".md", markdown(report))):
-        partial = pathlib.Path(output + ending + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(output + ending)
+        write(pathlib.Path(output + ending), lambda path, text=text: path.write_text(text, encoding="utf-8"))
 
 
 def main() -> None:
@@ -294,10 +290,10 @@ def main() -> None:
                 for row in getattr(found, name)():
                     report[name].append(row)
                     print(f"{name}:", ", ".join(f"{column} {value}" for column, value in row.items()), flush=True)
-                    write(report, args.output)
+                    save(report, args.output)
             except (Failure, TimeIsOver) as reason:
                 report[name].append({"failed": str(reason) or "the time was over"})
-                write(report, args.output)
+                save(report, args.output)
             failed |= any("failed" in row for row in report[name])
     print(f"written: {args.output}.json, {args.output}.md")
     sys.exit(failed)

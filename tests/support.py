@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -97,6 +98,21 @@ def write_preparation(data, languages=("src", "tgt"), codes=CODES, lowercase=Fal
     for name in [f"codes.{language}" for language in languages] if separate else ["codes"]:
         (data.parent / "bpe" / name).write_text(codes)
     return data.parent / "manifest.json"
+
+
+def write_toy_data(folder, target=lambda words: words, train=2000, vocabulary=10, longest=8, command=run):
+    """A data-bin in `folder` whose target sentences are `target` of the source's words, e.g. reversed."""
+    letters = random.Random(1)
+    for split, size in (("train", train), ("valid", 50), ("test", 50)):
+        sources = [
+            [f"w{letters.randrange(vocabulary)}" for _ in range(letters.randint(1, longest))] for _ in range(size)
+        ]
+        for language, sentences in (("src", sources), ("tgt", map(target, sources))):
+            (folder / f"{split}.{language}").write_text("".join(f"{' '.join(words)}\n" for words in sentences))
+    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+    options = ["-s", "src", "-t", "tgt", "--joined-dictionary", "--destdir", folder / "data-bin"]
+    command("fairseq-preprocess", *prefixes, *options)
+    return folder / "data-bin"
 
 
 # Of small models that learn in a few hundred updates.

@@ -11,10 +11,10 @@ import re
 import shutil
 import zipfile
 
-import torch
 from fairseq.checkpoint_utils import torch_persistent_save
 from torch import distributed
 
+from .checkpoint_files import LAST, load
 from .errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -29,11 +29,11 @@ def prepare_last_checkpoint(options) -> None:
     Raises:
         InputError: if it is half written and there is no other
     """
-    if getattr(options, "restore_file", None) != "checkpoint_last.pt":
+    if getattr(options, "restore_file", None) != LAST:
         return
     several = distributed.is_available() and distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
-    last = pathlib.Path(options.save_dir) / "checkpoint_last.pt"
+    last = pathlib.Path(options.save_dir) / LAST
     if rank == 0 and last.is_file():
         if is_half_written(last):
             mend(last)
@@ -49,17 +49,13 @@ def is_half_written(path: pathlib.Path) -> bool:
     return begins and not zipfile.is_zipfile(path)
 
 
-def read(path: pathlib.Path, mmap: bool = True) -> dict:
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-
-
 def mend(last: pathlib.Path) -> None:
     """Puts the newest other checkpoint in the place of `last`."""
     whole = [path for path in last.parent.iterdir() if SAVED.fullmatch(path.name) and not is_half_written(path)]
     if not whole:
         reason = "is half written and no other checkpoint is there: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
-    newest = max(whole, key=lambda path: read(path)["optimizer_history"][-1]["num_updates"])
+    newest = max(whole, key=lambda path: load(path, mmap=True)["optimizer_history"][-1]["num_updates"])
     partial = last.with_name(last.name + ".tmp")
     shutil.copyfile(newest, partial)
     partial.replace(last)
@@ -71,14 +67,14 @@ def count_for(processes: int, last: pathlib.Path) -> None:
 
     Where they cannot share those that are done alike, a few of them are seen again.
     """
-    state = read(last) if zipfile.is_zipfile(last) else None
+    state = load(last, mmap=True) if zipfile.is_zipfile(last) else None
     if not state or not state.get("cfg") or "train_iterator" not in state.get("extra_state", {}):
         return
     before = state["cfg"]["distributed_training"]["distributed_world_size"]
     passed = state["extra_state"]["train_iterator"]["iterations_in_epoch"] * before
     if before == processes:
         return
-    state = read(last, mmap=False)
+    state = load(last)
     state["extra_state"]["train_iterator"]["iterations_in_epoch"] = passed // processes
     state["cfg"]["distributed_training"]["distributed_world_size"] = processes
     torch_persistent_save(state, str(last))

@@ -33,13 +33,12 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
     """
     attention = MultiheadAttention
     options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
-    for variant in SELF_ATTENTIONS if "self_attention" in kwargs else []:
-        wanted = variant.from_config(cfg)
-        if wanted is not None:
-            attention, options = variant, options | wanted
-    restricted = Restricted.from_config(cfg, side) if "self_attention" in kwargs else None
-    if restricted is not None:
-        attention, options = joined(Restricted, attention), options | restricted
+    if "self_attention" in kwargs:
+        for variant in SELF_ATTENTIONS:
+            if (wanted := variant.from_config(cfg)) is not None:
+                attention, options = variant, options | wanted
+        if (wanted := Restricted.from_config(cfg, side)) is not None:
+            attention, options = joined(Restricted, attention), options | wanted
     if ffn_dim:
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)

@@ -11,10 +11,9 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 
-from .checkpoint_files import load
+from .checkpoint_files import LAST, load
 from .errors import InputError
 
-LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file: that of --save-dir, if it is there
 HEADER, ENTRY = 26, 12  # bytes of a data set's index: what comes first, and what a sentence has
 
 
@@ -69,7 +68,8 @@ def refuse_data(path: pathlib.Path, dictionary: Dictionary, max_tokens: int | No
     """Raises InputError if the data set with index `path` is damaged, not of `dictionary` or too long for a batch."""
     prepare = "prepare the data again"
     text = path.with_suffix(".bin")
-    sentences = int.from_bytes(path.read_bytes()[18:HEADER], "little")
+    with path.open("rb") as file:
+        sentences = int.from_bytes(file.read(HEADER)[18:], "little")
     if not text.is_file():
         raise InputError(f"{text} is missing: {prepare}")
     if path.stat().st_size < HEADER:

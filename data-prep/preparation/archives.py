@@ -25,34 +25,37 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
     Tar (compressed or not) and zip archives are told by their names' endings, and so are gz files and mark-up.
     """
     where = " in ".join(reversed([str(file), *steps]))
-    try:
-        with contextlib.ExitStack() as opened:
-            stream: BinaryIO = opened.enter_context(open(file, "rb"))
-            name = file.name
-            for step in steps:
-                stream, name = _member(stream, name, step, opened), step
-            if name.endswith(".gz"):
-                stream = opened.enter_context(gzip.open(stream))
-            stream = Limited(stream, max(LEAST, FACTOR * file.stat().st_size), where)
-            yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
-    except DAMAGED as error:
-        raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
+    with _reading(where), contextlib.ExitStack() as opened:
+        stream: BinaryIO = opened.enter_context(open(file, "rb"))
+        name = file.name
+        for step in steps:
+            stream, name = _member(stream, name, step, opened), step
+        if name.endswith(".gz"):
+            stream = opened.enter_context(gzip.open(stream))
+        stream = Limited(stream, max(LEAST, FACTOR * file.stat().st_size), where)
+        yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
 
 
 def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
     """Verses by book, chapter and verse, of the Bible whose books are the files of `folder` in a tar archive."""
     found: dict[tuple[str, str, str], str] = {}
-    try:
-        with tarfile.open(file) as tar:
-            for entry in tar:
-                if entry.name.rpartition("/")[0] == folder and (stream := tar.extractfile(entry)):
-                    where = f"{entry.name} in {file}"
-                    found.update(verses(decoded(Limited(stream, LEAST, where), where)))
-    except DAMAGED as error:
-        raise PreparationError(f"{file}: truncated or damaged archive ({error}); fetch it again") from None
+    with _reading(file), tarfile.open(file) as tar:
+        for entry in tar:
+            if entry.name.rpartition("/")[0] == folder and (stream := tar.extractfile(entry)):
+                where = f"{entry.name} in {file}"
+                found.update(verses(decoded(Limited(stream, LEAST, where), where)))
     if not found:
         raise PreparationError(f"{file.name}: holds no verses in {folder}; the registry of corpora names the wrong one")
     return found
+
+
+@contextlib.contextmanager
+def _reading(where: str | Path) -> Iterator[None]:
+    """Raises a PreparationError for what a damaged archive makes of being read."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
 
 
 class Limited:

@@ -84,7 +84,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
     history = state["optimizer_history"][-1]
     for group in ("criterion", "optimizer"):
         history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)
-    if state["last_optimizer_state"] and history["optimizer_name"] in ("FairseqAdam", "FusedAdam"):
+    if state["last_optimizer_state"] and history["optimizer_name"] in NAMES["optimizer"][1]:
         convert_adam(state["last_optimizer_state"], fused=to == OURS)
     return state
 
