@@ -3,14 +3,14 @@
 # What is installed is not installed again. PYTHON names another interpreter to make .venv with. INSTALL=no takes the
 # `python` of PATH and what it has as they are: on a machine that reaches no package index.
 
-[ "${INSTALL:-}" != no ] || return 0
-
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 extras=${extras:-}
 tested=$project/examples/install/constraints.txt
 torch_version=2.13.0
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+[ "${INSTALL:-}" != no ] || return 0
 
 require_python() {  # an interpreter
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
