@@ -5,7 +5,7 @@ import pathlib
 from setuptools import setup
 
 # Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
-tools = ["translate", "average_checkpoints", "score", "compare", "precision", "ablate_branch_weights"]
+tools = ["translate", "average_checkpoints", "score", "score_parses", "compare", "precision", "ablate_branch_weights"]
 tools += ["parameter_table", "convert_checkpoint", "export_ctranslate2"]
 tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
 

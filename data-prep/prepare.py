@@ -15,7 +15,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -134,10 +134,10 @@ def prepare(arguments: Sequence[str] | None) -> None:
     ).run()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+def exit_status(command: str, do: Callable[[], None]) -> int:
+    """Of a command, which says in one line what it could not do."""
     try:
-        prepare(arguments)
+        do()
         return 0
     except PreparationError as error:
         message = str(error)
@@ -150,8 +150,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = "a worker process was ended from outside, most likely for want of memory; use fewer --workers"
     except KeyboardInterrupt:
         message = "interrupted; run the command again to go on"
-    print(f"prepare.py: {message}", file=sys.stderr)
+    print(f"{command}: {message}", file=sys.stderr)
     return 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return exit_status("prepare.py", lambda: prepare(arguments))
 
 
 if __name__ == "__main__":

@@ -23,26 +23,31 @@ from .tokenising import tokenise_lines, tokeniser
 DISK_FACTOR = 8  # bytes written for each byte of text, all stages together; 7 were measured on Tatoeba
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Preparation:
     """One corpus on its way to a data-bin in the folder `output`."""
 
     source: Corpus | OwnFiles
     languages: tuple[str, str]  # source language, target language
     output: Path
-    cache: Path
-    mirror: Path | None
-    held_out: int | None
-    max_pairs: int | None
-    max_length: int
-    max_ratio: float
-    lowercase: bool
-    separate_bpe: bool
+    cache: Path | None = None
+    mirror: Path | None = None
+    held_out: int | None = None
+    max_pairs: int | None = None
+    max_length: int = 0
+    max_ratio: float = 0
+    lowercase: bool = False
+    separate_bpe: bool = False
     bpe_operations: int
     workers: int
 
     def __post_init__(self) -> None:
         self.pool = ProcessPoolExecutor(self.workers, initializer=start_worker)
+
+    @property
+    def segmented(self) -> tuple[str, ...]:
+        """The languages whose words are split into subwords."""
+        return self.languages
 
     @property
     def as_published(self) -> bool:
@@ -68,6 +73,10 @@ class Preparation:
             tokens["normalise"] = False
         stages.run("tok", tokens, self.tok)
         stages.run("clean", limits, self.clean)
+        self.run_last_stages(stages)
+
+    def run_last_stages(self, stages: Stages) -> None:
+        """Subwords and numbers."""
         pieces = {"operations": self.bpe_operations, "separate": self.separate_bpe}
         stages.run("bpe", pieces | {"subword-nmt": installed("subword-nmt")}, self.bpe)
         stages.run("data-bin", {"source": self.languages[0], "target": self.languages[1]}, self.data_bin)
@@ -93,11 +102,15 @@ class Preparation:
         else:
             path.unlink(missing_ok=True)  # of another corpus, prepared here before
 
-    def raw(self, folder: Path) -> dict:
-        """The sentences as they are in the source."""
+    def check_space(self) -> None:
+        """Raises a PreparationError if the disk is too full for all stages."""
         needed, free = DISK_FACTOR * self.source.size(), shutil.disk_usage(self.output).free
         if free < needed:
             raise PreparationError(f"{self.output}: needs {needed:,} bytes of disk space, {free:,} are free; free some")
+
+    def raw(self, folder: Path) -> dict:
+        """The sentences as they are in the source."""
+        self.check_space()
         self.source.fetch(self.cache, self.mirror)
         cleaner = Cleaner(self.max_length, self.max_ratio)
         if self.as_published:
@@ -140,8 +153,8 @@ class Preparation:
         """Subword codes of the training texts, and all texts in these subwords."""
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         if self.separate_bpe:
-            codes = {language: folder / f"codes.{language}" for language in self.languages}
-            learned = {codes[language].name: [text] for language, text in train.items()}
+            codes = {language: folder / f"codes.{language}" for language in self.segmented}
+            learned = {codes[language].name: [train[language]] for language in self.segmented}
         else:
             codes = dict.fromkeys(self.languages, folder / "codes")
             learned = {"codes": list(train.values())}
@@ -152,7 +165,10 @@ class Preparation:
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = train[language] if part == "train" else self.output / "tok" / name
-                counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, codes[language])
+                if language in codes:
+                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, codes[language])
+                else:
+                    counts[name] = write_lines(folder / name, read_lines(text))
         return counts
 
     def data_bin(self, folder: Path) -> dict:

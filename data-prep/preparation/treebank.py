@@ -1,0 +1,101 @@
+"""A treebank on its way to a data-bin for English constituency parsing: words are translated into brackets.
+
+The stages are those of sentence pairs, but tokens and their number are the treebank's: nothing is tokenised or left
+out, and of the two texts only the words are split into subwords. Each has a dictionary of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .corpora import PARTS
+from .errors import PreparationError
+from .pipeline import Preparation
+from .splitting import sample
+from .stages import Stages
+from .text import read_lines, sha256, write_columns, write_lines
+from .trees import linearised
+
+SIDES = ("words", "brackets")  # source and target language
+
+
+@dataclass
+class Treebank:
+    """Bracketed files of each part; a folder stands for the .mrg files in it, in the order of their names."""
+
+    paths: dict[str, list[Path]]
+    title = "own treebank"
+    licence = attribution = homepage = ""
+    valid_every = None
+    columns = SIDES
+
+    def __post_init__(self) -> None:
+        self.files = {part: [file for path in paths for file in _files(path)] for part, paths in self.paths.items()}
+        seen: dict[Path, str] = {}
+        for part, files in self.files.items():
+            for file in files:
+                if seen.setdefault(file.resolve(), part) != part:
+                    raise PreparationError(f"{file}: given with --{seen[file.resolve()]} and with --{part}; choose one")
+
+    def identity(self) -> dict:
+        """What the pairs depend on."""
+        return {part: [sha256(file) for file in files] for part, files in self.files.items()}
+
+    def size(self) -> int:
+        """Bytes of text, about."""
+        return sum(file.stat().st_size for files in self.files.values() for file in files)
+
+    def pairs(self, part: str) -> Iterator[tuple[str, str]]:
+        """Words and brackets of each tree."""
+        for file in self.files[part]:
+            yield from linearised(file)
+
+
+def _files(path: Path) -> list[Path]:
+    """`path`, or the treebank's files in it."""
+    if not path.exists():
+        raise PreparationError(f"{path}: no such file or folder; check the path")
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".mrg")  # LDC's are in upper case
+    if not found:
+        raise PreparationError(f"{path}: no file of this folder ends in .mrg; name the files with the trees")
+    return found
+
+
+class TreebankPreparation(Preparation):
+    """Its source is a Treebank."""
+
+    segmented = SIDES[:1]
+
+    def run_stages(self, stages: Stages) -> None:
+        stages.run("raw", {"source": self.source.identity(), "max_pairs": self.max_pairs}, self.raw)
+        stages.run("tok", {"tokenise": False, "normalise": False, "lowercase": False}, self.tok)
+        stages.run("clean", {}, self.clean)
+        self.run_last_stages(stages)
+
+    def raw(self, folder: Path) -> dict:
+        """Words and brackets."""
+        self.check_space()
+        counts = {}
+        for part in PARTS:
+            pairs = self.source.pairs(part)
+            if part == "train" and self.max_pairs:
+                pairs = sample(pairs, self.max_pairs)
+            counts[part] = write_columns([folder / f"{part}.{side}" for side in SIDES], pairs)
+            if not counts[part]:
+                given = ", ".join(map(str, self.source.paths[part]))
+                raise PreparationError(f"{given}: no trees with words; name others with --{part}")
+        return counts
+
+    def tok(self, folder: Path) -> dict:
+        """As they are."""
+        return self.copied(folder, "raw", PARTS)
+
+    def clean(self, folder: Path) -> dict:
+        """All of them."""
+        return self.copied(folder, "tok", PARTS[:1])
+
+    def copied(self, folder: Path, stage: str, parts: tuple[str, ...]) -> dict:
+        names = [f"{part}.{side}" for part in parts for side in SIDES]
+        return {name: write_lines(folder / name, read_lines(self.output / stage / name)) for name in names}

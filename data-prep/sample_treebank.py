@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Writes a sample treebank in the form of the Penn Treebank, which needs a licence: trees of a small English grammar.
+
+  sample_treebank.py data/sample-trees     # train.mrg, valid.mrg and test.mrg, always the same, no sentence twice
+
+Clauses are nested and coordinated, prepositional phrases attach to nouns or verbs; often their words tell to which, and
+sometimes nothing does. There are traces, function tags and punctuation. It is a text to try things on.
+"""
+
+import random
+import re
+import sys
+from itertools import islice
+from pathlib import Path
+
+SIZES = {"train": 6000, "valid": 300, "test": 600}
+LONGEST, DEEPEST = 40, 8  # words; constituents within each other, from where on the first choice of each is taken
+
+# Constituents and their choices. What follows / is not printed; what is there twice is taken twice as often.
+RULES = """
+S/top = NP-SBJ VP . | NP-SBJ VP . | PP-LOC/place , NP-SBJ VP . | S , CC S . | `` S-TPC-2 , '' NP-SBJ VP/said .
+S = NP-SBJ VP; S/gap = NP-SBJ/gap VP; NP-SBJ/gap = -NONE-/gap; S/topic = -NONE-/topic
+NP = DT NN | DT NN | DT JJ NN | NNP | PRP | NP/base PP/of | NP/base PP/of | NP/base PP/mark | NP/base PP/place
+ | NP/base SBAR/who | NP/base CC NP/base | NP/base , NP/base CC NP/base | NP/base PRN
+ADVP = RB; ADJP = RB JJ | JJ CC JJ; NP/base = DT NN | DT JJ NN | DT ADJP NN; NP/tool = DT NN/tool; NP/mark = DT NN/mark
+NP/place = DT NN/place | DT NN/place | DT NN/place PP/of
+VP = VBD/alone | VBD NP | VBD NP | VBD NP PP-MNR/tool | VBD NP PP-LOC/place | VBD/alone ADVP | VBD PRT NP
+ | VBD/said SBAR/that | MD VP/bare | VP/base CC VP/base
+VP/base = VBD/alone | VBD NP; VP/bare = VB NP | VB NP PP/tool | RB VB NP; VP/said = VBD/said S/topic
+SBAR/who = WHNP-1 S/gap; SBAR/that = IN/that S; WHNP = WP; PRN = -LRB- NP/base -RRB-; PRT = RP
+PP/of = IN/of NP; PP/mark = IN/with NP/mark; PP/tool = IN/with NP/tool; PP/place = IN/place NP/place
+"""
+# A tag that is not listed is its own word.
+WORDS = """
+DT = the a every no; JJ = old small green quiet famous happy; NNP = Ada Boris Clara Dmitri; PRP = she he it
+NN = doctor pilot child neighbour painter horse letter bridge clock story; NN/tool = hammer telescope key brush
+NN/mark = beard scar handle hat; NN/place = garden station village kitchen; VBD = saw found painted watched moved
+VBD/alone = slept laughed waited; VBD/said = said thought; VB = see find paint watch move; MD = could would must
+RB = very rarely quickly always; RP = up down away; CC = and or but; WP = who; IN/that = that because while
+IN/of = of; IN/with = with; IN/place = in near behind; -NONE-/gap = *T*-1; -NONE-/topic = *T*-2
+"""
+
+
+def entries(table: str) -> dict[str, str]:
+    lines = table.replace("\n |", " |").strip().replace("\n", "; ").split("; ")
+    return dict(line.split(" = ") for line in lines)
+
+
+RULES = {symbol: choices.split(" | ") for symbol, choices in entries(RULES).items()}
+WORDS = {tag: words.split() for tag, words in entries(WORDS).items()}
+
+
+def grow(symbol: str, choose: random.Random, depth: int = 0) -> tuple[str, list[str]]:
+    """A bracketed tree with that constituent on top, and its words."""
+    label = symbol.partition("/")[0]
+    rules = RULES.get(symbol) or RULES.get(re.sub(r"(?<=\w)-\w+", "", symbol))  # an NP-SBJ is an NP
+    if rules is None:
+        word = choose.choice(WORDS.get(symbol, [symbol]))
+        return f"({label} {word})", [] if label == "-NONE-" else [word]
+    right = (choose.choice(rules) if depth < DEEPEST else rules[0]).split()
+    trees, words = zip(*(grow(part, choose, depth + 1) for part in right))
+    between = "\n" + 2 * (depth + 1) * " " if depth < 2 else " "
+    return f"({label} {between.join(trees)})", sum(words, [])
+
+
+def trees(count: int) -> list[str]:
+    """So many, no two over the same words."""
+    choose, found = random.Random(1), {}
+    while len(found) < count:
+        tree, words = grow("S/top", choose)
+        if len(words) <= LONGEST:
+            found.setdefault(tuple(words), f"( {tree} )\n")
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    folder, grown = Path(sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)), iter(trees(sum(SIZES.values())))
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, size in SIZES.items():
+        (folder / f"{part}.mrg").write_text("".join(islice(grown, size)))

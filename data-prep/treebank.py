@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Makes a fairseq data-bin for constituency parsing out of bracketed trees: words are translated into brackets.
+
+  treebank.py --train wsj/{02..21} --valid wsj/22 --test wsj/23 --output data/wsj
+  treebank.py --train a.mrg b.mrg --valid c.mrg --test d.mrg --output data/mine --bpe-operations 4000
+
+A folder stands for the .mrg files in it. The output folder is as prepare.py's, with the languages `words` and
+`brackets`: raw/ (words and brackets: compare parses with raw/test.brackets), tok/ and clean/ (the same), bpe/ (words in
+subwords, and their codes), data-bin/, manifest.json. What is done is not done again.
+"""
+
+import os
+import sys
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from pathlib import Path
+
+from preparation.corpora import PARTS
+from preparation.treebank import SIDES, Treebank, TreebankPreparation
+from prepare import Parser, exit_status, number
+
+
+def parser() -> Parser:
+    """The options of the command."""
+    result = Parser(prog="treebank.py", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    add, count = result.add_argument, number(int, 1)
+    for part in PARTS:
+        add(f"--{part}", nargs="+", type=Path, required=True, metavar="PATH", help="files with trees, or folders")
+    add("--output", type=Path, required=True, metavar="FOLDER", help="where everything goes")
+    add("--bpe-operations", type=count, metavar="N", default=16000, help="merges to learn (default: %(default)s)")
+    add("--max-pairs", type=count, metavar="N", help="train on so many trees only, always the same ones")
+    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one a core)")
+    return result
+
+
+def prepare(arguments: Sequence[str] | None) -> None:
+    """Does what the command line asks for; raises PreparationError and OSError."""
+    options = parser().parse_args(arguments)
+    TreebankPreparation(
+        source=Treebank({part: getattr(options, part) for part in PARTS}),
+        languages=SIDES,
+        output=options.output,
+        max_pairs=options.max_pairs,
+        separate_bpe=True,
+        bpe_operations=options.bpe_operations,
+        workers=options.workers,
+    ).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return exit_status("treebank.py", lambda: prepare(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Scores parses, several runs side by side: labelled bracket recall, precision and F1, as EVALB with COLLINS.prm.
+
+    python -m user_dir.tools.score_parses runs/*/generate.log --gold data/wsj/raw/test.brackets
+    python -m user_dir.tools.score_parses parses.txt --gold data/wsj/raw/test.brackets \\
+        --words data/wsj/raw/test.words --output trees.mrg
+
+Files are fairseq-generate's output, or plain text with a parse a line, such as (S (NP DT NN )NP (VP VBZ )VP . )S, which
+is how data-prep/treebank.py writes the gold trees. A constituent is right where the gold tree has one of the same label
+over the same words. Words whose gold tag is , : `` '' or . are taken away before, with what is empty without them; TOP
+(S1, ROOT) and part-of-speech tags are not counted; PRT is ADVP; what is there twice has to be found twice.
+
+exact      parses all of whose constituents are right, and which lack none
+repaired   parses that are no tree over the sentence's words. They are made one and scored as that: what is open is
+           closed, symbols that fit nowhere are left out, words without a tag go to the end of the outermost
+           constituent (the rule is that of `repaired` in shared/brackets.py)
+"""
+
+import pathlib
+from collections import Counter
+
+from ..errors import InputError
+from .shared.brackets import PUNCTUATION, bracketed, constituents, repaired, tags
+from .shared.command import exit_in_one_line, new_parser
+from .shared.files import write
+from .shared.metrics import table
+from .shared.translations import in_order, read_lines, segments
+
+
+def read_parses(path: pathlib.Path) -> tuple[list[str], list[str] | None]:
+    """Parses in the order of the test set, and the T- lines where fairseq-generate wrote them."""
+    lines = read_lines(path)
+    found = segments(path, lines)
+    if not found["H"]:
+        return lines, None
+    parses = in_order(path, found["H"], None)
+    return parses, in_order(path, found["T"], len(parses)) if found["T"] else None
+
+
+def read_trees(path: pathlib.Path, lines: list[str]) -> list[list[str]]:
+    """Gold trees.
+
+    Raises:
+        InputError: if a line is none
+    """
+    trees = [line.split() for line in lines]
+    for number, tree in enumerate(trees, 1):
+        if not tags(tree) or repaired(tree, len(tags(tree))) != tree:
+            raise InputError(
+                f"{path}, gold tree {number}: {' '.join(tree)[:40] or 'an empty line'} is none such as "
+                "(S (NP NN )NP . )S; give --gold FILE, raw/test.brackets of data-prep/treebank.py"
+            )
+    return trees
+
+
+def scores(parses: list[list[str]], trees: list[list[str]]) -> list[str]:
+    """Recall, precision, F1 and exact trees in percent."""
+    counts: Counter[str] = Counter()
+    for parse, tree in zip(parses, trees, strict=True):
+        counted = [tag not in PUNCTUATION for tag in tags(tree)]
+        found, gold = constituents(parse, counted), constituents(tree, counted)
+        counts += {
+            "right": (found & gold).total(),
+            "found": found.total(),
+            "gold": gold.total(),
+            "exact": found == gold,
+        }
+    right = 100 * counts["right"]
+    recall, precision, f1 = (
+        right / max(total, 1) for total in (counts["gold"], counts["found"], (counts["gold"] + counts["found"]) / 2)
+    )
+    return [f"{score:.2f}" for score in (recall, precision, f1, 100 * counts["exact"] / len(trees))]
+
+
+def write_trees(path: pathlib.Path, parses: list[list[str]], source: pathlib.Path) -> None:
+    """Bracketed trees, one a line, with the words of the file `source`."""
+    sentences = [line.split() for line in read_lines(source)]
+    for number, (sentence, parse) in enumerate(zip(sentences, parses), 1):
+        if len(sentence) != len(tags(parse)):
+            counts = f"{len(sentence)} words, and its gold tree has {len(tags(parse))}"
+            raise InputError(f"{source}, line {number}: {counts}; give --words FILE of the same test set")
+    if len(sentences) != len(parses):
+        raise InputError(f"{source} has {len(sentences)} lines, and there are {len(parses)} gold trees: give all words")
+    lines = "".join(f"{bracketed(parse, sentence)}\n" for parse, sentence in zip(parses, sentences))
+    write(path, lambda file: file.write_text(lines, encoding="utf-8"))
+
+
+@exit_in_one_line("score_parses")
+def main(arguments: list[str] | None = None) -> None:
+    parser = new_parser("score_parses", __doc__)
+    add = parser.add_argument
+    add("runs", nargs="+", type=pathlib.Path, metavar="FILE", help="fairseq-generate's output, or plain text")
+    add("--gold", type=pathlib.Path, metavar="FILE", help="a gold tree for each sentence (default: the T- lines)")
+    add("--words", type=pathlib.Path, metavar="FILE", help="the sentences, for --output")
+    add(
+        "--output", type=pathlib.Path, metavar="FILE", help="where the first run's trees go, bracketed, for other tools"
+    )
+    args = parser.parse_args(arguments)
+    if bool(args.words) != bool(args.output):
+        raise InputError("--output and --words go together: trees are written with their words")
+    rows, written = [], None
+    for path in args.runs:
+        lines, printed = read_parses(path)
+        given = read_lines(args.gold) if args.gold else printed
+        if given is None:
+            raise InputError(f"{path} has no T- lines of fairseq-generate: give --gold FILE")
+        trees = read_trees(args.gold or path, given)
+        if len(trees) != len(lines):
+            counts = f"{path} has {len(lines)} parses and there are {len(trees)} gold trees"
+            raise InputError(f"{counts}: they must be of the same test set")
+        symbols = [line.split() for line in lines]
+        parses = [repaired(parse, len(tags(tree))) for parse, tree in zip(symbols, trees)]
+        changed = sum(given != parse for given, parse in zip(symbols, parses))
+        rows.append([str(path), *scores(parses, trees), f"{changed} of {len(parses)}"])
+        written = written or parses
+    if args.output:
+        write_trees(args.output, written, args.words)
+    print(table(["run", "recall", "precision", "F1", "exact", "repaired"], rows))
+
+
+if __name__ == "__main__":
+    main()
