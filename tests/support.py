@@ -10,11 +10,13 @@ import pathlib
 import random
 import subprocess
 import sys
+from unittest import mock
 
 import commands
 import torch
 from fairseq import optim
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
 
 import user_dir
@@ -129,6 +131,12 @@ def train(command, data, family, save_dir, *options, ok=True):
     """fairseq-train with small sizes; `options` come last and win."""
     places = ["--user-dir", PROJECT / "user_dir", "--save-dir", save_dir]
     return command("fairseq-train", data, *places, "--arch", f"{family}_tiny", *TRAINING, *options, ok=ok)
+
+
+def training_options(*words):
+    """fairseq-train's options as it reads them, of folders that need not be there."""
+    with mock.patch("user_dir.architectures.refuse_places"):
+        return parse_args_and_arch(get_training_parser(), words)
 
 
 def heads_by_equation(module, query, key, padding, causal):

@@ -5,6 +5,7 @@ from fairseq.models.transformer import base_architecture
 
 from .families import FAMILIES, Family
 from .model import TransformerModel
+from .training_input import refuse_places
 
 # size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
 SIZES = {
@@ -45,10 +46,10 @@ def add_family(name: str, family: Family, model: type = TransformerModel) -> Non
     FAMILIES[name] = family
     register_model(name)(model)
     for size in SIZES:
-        add_size(name, family, size)
+        add_size(name, family, size, model)
 
 
-def add_size(name: str, family: Family, size: str) -> None:
+def add_size(name: str, family: Family, size: str, model: type = TransformerModel) -> None:
     options = {**size_options(*SIZES[size]), **family.options_of(size)}
 
     @register_model_architecture(name, f"{name}_{size}")
@@ -57,6 +58,8 @@ def add_size(name: str, family: Family, size: str) -> None:
             set_defaults(args, {"branch_residual": "none"})
         set_defaults(args, options)
         base_architecture(args)  # what they do not say: fairseq's own defaults
+        if model.asked_to_train and hasattr(args, "save_dir"):
+            refuse_places(args)  # fairseq calls this when it has read fairseq-train's options, and opens data next
 
 
 for name in list(FAMILIES):

@@ -20,7 +20,7 @@ from .last_checkpoint import prepare_last_checkpoint
 from .layers import decoder_layer, encoder_layer
 from .processes import end_with_torchrun, refuse_processes
 from .products import Linear
-from .training_input import refuse_input
+from .training_input import refuse_checkpoints, refuse_input
 
 # Parts that fairseq and torch put into a model, and what computes them.
 COMPUTED_BY = {FairseqDropout: Dropout, nn.Linear: Linear}
@@ -54,7 +54,8 @@ class TransformerModel(TransformerModelBase):
         cfg = cls.config.from_namespace(args)
         refuse_unsupported(cfg)
         refuse_impossible(cfg)
-        if cls.asked_to_train:
+        asked_to_train = cls.asked_to_train
+        if asked_to_train:
             cls.asked_to_train = False  # a checkpoint may be loaded next, whose training had its own data
             refuse_processes(args)
             end_with_torchrun()
@@ -65,6 +66,8 @@ class TransformerModel(TransformerModelBase):
         if cfg.branched_attention != "none":
             refuse_training(args)
         model = super().build_model(cfg, task)
+        if asked_to_train:
+            refuse_checkpoints(args, model)
         model.decoder.learns_alignment = getattr(getattr(task, "cfg", None), "load_alignments", False)
         compute_by_ours(model)
         for name, parameter in model.named_parameters():

@@ -5,16 +5,65 @@ sentence fits into a batch, its error comes out of the loader's thread and says 
 """
 
 import importlib.util
+import os
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationTask
+from torch import nn
 
+from . import checkpoint_files
 from .checkpoint_files import LAST, load
 from .errors import InputError
 
 HEADER, ENTRY = 26, 12  # bytes of a data set's index: what comes first, and what a sentence has
+
+
+def refuse_places(options) -> None:
+    """Refuses `options` of fairseq-train that name no batch size, or folders that cannot be read or saved in.
+
+    Raises:
+        InputError: says what to change
+    """
+    if options.max_tokens is None and options.batch_size is None:
+        raise InputError("--max-tokens is missing: add --max-tokens 4096, say, or --batch-size")
+    save_dir = pathlib.Path(options.save_dir)
+    there = next(path for path in (save_dir, *save_dir.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        reason = "may not be written to" if there.is_dir() else "is a file"
+        raise InputError(f"--save-dir {save_dir}: {there} {reason}: name another folder")
+    if not issubclass(TASK_REGISTRY[options.task], TranslationTask):
+        return
+    folder = pathlib.Path(options.data.split(os.pathsep)[0])
+    name_it = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: {name_it}")
+    pair = options.source_lang, options.target_lang
+    if not all(pair):
+        pair = infer_language_pair(str(folder))
+    if not all(pair):
+        raise InputError(f"{folder} has no training data (train.SOURCE-TARGET.LANGUAGE.idx): {name_it}")
+    for language in pair:
+        if not (folder / f"dict.{language}.txt").is_file():
+            found = ", ".join(sorted(path.name for path in folder.glob("dict.*.txt"))) or "none"
+            raise InputError(
+                f"{folder / f'dict.{language}.txt'} is missing (there: {found}): prepare the data again, or name their "
+                "languages with --source-lang and --target-lang"
+            )
+    for part in (options.train_subset, *options.valid_subset.split(",")):
+        if not any(parts_of(folder, part, pair, pair[0])):
+            raise InputError(f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx: prepare the data again")
+
+
+def parts_of(folder: pathlib.Path, part: str, pair, language: str) -> Iterator[pathlib.Path]:
+    """The indices of the data set `part` in `language`, such as train and train1, whichever side was the source."""
+    for names in ("-".join(pair), "-".join(reversed(pair))):
+        yield from sorted(folder.glob(f"{part}*.{names}.{language}.idx"))
 
 
 def refuse_input(options, task) -> None:
@@ -29,26 +78,48 @@ def refuse_input(options, task) -> None:
         raise InputError("--optimizer is missing: add --optimizer fused_adam")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         raise InputError("--bf16 is for TPUs, and there is none here: train with --autocast bf16")
-    refuse_checkpoints(options)
     for path, dictionary in data_sets(options, task):
         refuse_data(path, dictionary, options.max_tokens)
 
 
-def refuse_checkpoints(options) -> None:
-    """Raises InputError if a checkpoint that is to be gone on from cannot be read."""
-    last = pathlib.Path(options.save_dir) / LAST
+def refuse_checkpoints(options, model: nn.Module) -> None:
+    """Refuses a checkpoint that is to be gone on from and cannot be read, or does not fit into `model`.
+
+    Raises:
+        InputError: says what to change
+    """
+    if not hasattr(options, "restore_file"):  # a model's options alone
+        return
     given = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
+    given = {option: pathlib.Path(path) for option, path in given.items() if path and path != LAST}
+    last = pathlib.Path(options.save_dir) / LAST
+    if options.restore_file == LAST and last.exists():
+        given["--save-dir"] = last
     for option, path in given.items():
-        if path and path != LAST:
-            try:
-                load(pathlib.Path(path), mmap=True)
-            except InputError as error:
-                raise InputError(f"{option}: {error}: name another file, or leave {option} out") from error
-    if options.restore_file == LAST and last.is_file():
+        if option == "--save-dir":
+            where, mend = "", "choose another --save-dir, or remove it to train from the beginning"
+        else:
+            where, mend = f"{option}: ", f"name another file, or leave {option} out"
         try:
-            load(last, mmap=True)
+            refuse_another_model(path, load(path, mmap=True), options, model)
         except InputError as error:
-            raise InputError(f"{error}: choose another --save-dir, or remove it to train from the beginning") from error
+            raise InputError(f"{where}{error}: {mend}") from error
+
+
+def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
+    """Raises InputError if the parameters in `state` are not those of `model`, by name and shape."""
+    if options.ddp_backend == "fully_sharded" or getattr(options, "encoder_layers_to_keep", None):
+        return  # names and layers are others
+    model.upgrade_state_dict(state["model"])
+    there, here = (
+        {name: list(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (state["model"], model.state_dict())
+    )
+    for name in [*there, *here]:
+        if there.get(name) != here.get(name):
+            arch = checkpoint_files.options(state, "model").get("arch")
+            shapes = f"{there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+            raise InputError(f"{path} holds another model ({arch}) than is to be trained: {name} is {shapes}")
 
 
 def data_sets(options, task):
@@ -56,12 +127,11 @@ def data_sets(options, task):
     pair = getattr(task.cfg, "source_lang", None), getattr(task.cfg, "target_lang", None)
     if not all(pair):  # a task of others
         return
-    for folder in map(pathlib.Path, task.cfg.data.split(":")):
-        for part in [options.train_subset, *options.valid_subset.split(",")]:
+    for folder in map(pathlib.Path, task.cfg.data.split(os.pathsep)):
+        for part in (options.train_subset, *options.valid_subset.split(",")):
             for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
-                for names in ("-".join(pair), "-".join(reversed(pair))):
-                    for path in sorted(folder.glob(f"{part}*.{names}.{language}.idx")):
-                        yield path, dictionary
+                for path in parts_of(folder, part, pair, language):
+                    yield path, dictionary
 
 
 def refuse_data(path: pathlib.Path, dictionary: Dictionary, max_tokens: int | None) -> None:

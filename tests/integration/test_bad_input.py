@@ -125,6 +125,17 @@ def test_no_optimizer(capsys, monkeypatch, copies, tmp_path):
     assert line == "--optimizer is missing: add --optimizer fused_adam"
 
 
+def test_no_batch_size(capsys, monkeypatch, copies, tmp_path):
+    line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "", "--lr 0.1 --optimizer fused_adam")
+    assert line.startswith("--max-tokens is missing: add --max-tokens 4096")
+
+
+def test_the_checkpoint_of_another_model_in_the_folder(capsys, monkeypatch, copies, trained, tmp_path):
+    shutil.copy(trained, tmp_path)
+    line = refused(capsys, monkeypatch, copies, tmp_path, PLAIN, "--decoder-ffn-embed-dim 48")
+    assert re.search(r"fc1.weight is \[64, 32\] there and \[48, 32\] here: choose another --save-dir, or remove", line)
+
+
 def written(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
@@ -145,11 +156,11 @@ DATA = [
     (cut("train.src-tgt.src.idx", 3), "train.src-tgt.src.idx is cut off: prepare the data again"),
     (written("dict.src.txt", FEW), "dict.src.txt has 6 words and .*train.src-tgt.src.bin has word number 1.: they are"),
     (written("dict.tgt.txt", FEW), "dict.tgt.txt has 6 words and .*tgt.bin has word number 1.: .*prepare the data"),
-    # fairseq's own words, before a model of ours is asked for
-    (removed("dict.tgt.txt"), "No such file or directory: .*dict.tgt.txt"),
-    (removed("valid*"), "Dataset not found: valid .*spoilt"),
-    (removed("*"), "Could not infer language pair, please provide it explicitly"),
-    (shutil.rmtree, "No such file or directory: .*spoilt"),
+    (removed("dict.tgt.txt"), r"dict.tgt.txt is missing \(there: dict.src.txt\): prepare the data again, or name"),
+    (removed("valid*"), "spoilt has no valid.src-tgt.src.idx: prepare the data again"),
+    (removed("train*"), "spoilt has no train.src-tgt.src.idx: prepare the data again"),
+    (removed("*"), "spoilt has no training data .*: name the folder data-bin"),
+    (shutil.rmtree, "there is no folder .*spoilt: name the folder data-bin"),
 ]
 
 
@@ -162,7 +173,7 @@ def test_data(capsys, monkeypatch, copies, tmp_path, spoil, words):
 
 def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
     line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "-s de -t en")
-    assert re.search("No such file or directory: .*dict.de.txt", line)
+    assert re.search(r"dict.de.txt is missing \(there: dict.src.txt, dict.tgt.txt\): .* with --source-lang", line)
 
 
 @pytest.fixture(scope="module")
@@ -181,10 +192,22 @@ CHECKPOINTS = [
     (PLAIN, "--restore-file {folder}", "--restore-file: there is no checkpoint"),
     (PLAIN, "--finetune-from-model {folder}/nowhere.pt", "--finetune-from-model: there is no checkpoint .*nowhere.pt"),
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
+    (
+        RELATIVE,
+        "--restore-file {trained}",
+        "another model .vaswani_transformer_tiny. than is to be trained: .*relative_keys is missing there and .* here",
+    ),
+    (
+        PLAIN,
+        "--restore-file {trained} --encoder-layers 3",
+        "layers.2.*missing there and .*: name another file, or leave --restore-file out",
+    ),
+    (
+        PLAIN,
+        "--finetune-from-model {trained} --encoder-embed-dim 64",
+        r"is \[\d+, 32\] there and \[\d+, 64\] here: name",
+    ),
     # fairseq's own words
-    (RELATIVE, "--restore-file {trained}", "Cannot load model .* from checkpoint .*_last.pt; .* architectures match"),
-    (PLAIN, "--restore-file {trained} --encoder-layers 3", "Cannot load model parameters from checkpoint .*_last.pt"),
-    (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", "Cannot load model parameters from checkpoint"),
     (PLAIN, "--restore-file {trained} --finetune-from-model {trained}", "can not be specified together"),
 ]
 
@@ -206,10 +229,12 @@ def test_a_foreign_file_to_go_on_from(capsys, monkeypatch, copies, tmp_path):
 @pytest.mark.parametrize(
     "place, words",
     [
-        ("file", "Not a directory: .*file/dummy"),
-        ("file/runs", "Not a directory: .*file/runs"),
+        ("file", "--save-dir .*file: .*file is a file: name another folder"),
+        ("file/runs", "--save-dir .*file/runs: .*file is a file: name another"),
         pytest.param(
-            "locked/runs", "denied: .*locked/runs", marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write")
+            "locked/runs",
+            "locked may not be written to: name another",
+            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write"),
         ),
     ],
 )

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from support import PROJECT, run
+from support import PROJECT, run, training_options
 
 # What is typed otherwise here than on the page: less of everything, and the command's name where it is not installed.
 SMALLER = {
@@ -48,12 +48,7 @@ def test_from_text_to_a_translated_sentence(blocks, tmp_path):
 
 
 def test_the_longer_training_has_options_that_there_are(blocks):
-    from fairseq import options
-
-    import user_dir  # noqa: F401
-
     (command,) = [block for block in blocks if "vaswani_transformer_base" in block]
     command = command.partition("\npython")[0].replace("--user-dir user_dir ", "").replace("\\\n", "")
-    words = shlex.split(command)
-    args = options.parse_args_and_arch(options.get_training_parser(), words[1:])
+    args = training_options(*shlex.split(command)[1:])
     assert args.encoder_ffn_embed_dim == 2048 and args.lr == [7e-4] and args.update_freq == [6]

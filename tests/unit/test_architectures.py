@@ -4,19 +4,18 @@ import argparse
 import types
 
 import pytest
-from fairseq import models, options
+from fairseq import models
 from fairseq.data import Dictionary
 
 from user_dir.architectures import FAMILIES, SIZES
 
-from support import families_with
+from support import families_with, training_options
 
 NAMES = [f"{family}_{size}" for family in FAMILIES for size in SIZES]
 
 
 def parse(*words):
-    parser = options.get_training_parser()
-    return options.parse_args_and_arch(parser, ["data", "--task", "translation", *words])
+    return training_options("data", "--task", "translation", *words)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,10 +1,11 @@
 """The papers' tables: each row is a model that can be built, and the shell gets what it types."""
 
 import pytest
-from fairseq import options
 
 from user_dir import paper_tables
 from user_dir.paper_tables import SIZES, TABLES, option_words
+
+from support import training_options
 
 ROWS = [(name, row) for name, rows in TABLES.items() for row in rows]
 
@@ -14,7 +15,7 @@ def test_options_of_every_row_are_fairseq_trains(size):
     for _, row in ROWS:
         change = row.change(SIZES[size])
         words = ["data", "--arch", f"{row.family}_tiny", "--criterion", "label_smoothed_cross_entropy"]
-        args = options.parse_args_and_arch(options.get_training_parser(), [*words, *option_words(change)])
+        args = training_options(*words, *option_words(change))
         assert {name: getattr(args, name) for name in change} == change
         assert args.encoder_embed_dim % args.encoder_attention_heads == 0
 
