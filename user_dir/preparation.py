@@ -29,6 +29,7 @@ class Preparation:
 
     folder: pathlib.Path  # that of manifest.json, bpe/ and data-bin/
     languages: tuple[str, str]  # source and target language
+    tokenise: bool  # else the text is tokens between spaces, and so are translations
     normalise: bool  # punctuation
     lowercase: bool
     separate: bool  # subwords of each language for itself
@@ -46,7 +47,8 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         tokens, subwords = (manifest["stages"][stage]["options"] for stage in ("tok", "bpe"))
         languages = manifest["source language"], manifest["target language"]
-        choices = tokens.get("normalise", True), tokens["lowercase"], subwords["separate"]
+        defaults = {"tokenise": True, "normalise": True} | tokens
+        choices = defaults["tokenise"], defaults["normalise"], defaults["lowercase"], subwords["separate"]
         if not all(LANGUAGE.fullmatch(language) for language in languages) or {*map(type, choices)} != {bool}:
             raise ValueError("an option has no such value")
     except FileNotFoundError:
@@ -58,6 +60,11 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
             "run data-prep/prepare.py again, or name another folder"
         ) from None
     return Preparation(folder, languages, *choices)
+
+
+def codes_of(prepared: Preparation, source: str) -> pathlib.Path:
+    """The subword codes of text in the language `source`."""
+    return prepared.folder / "bpe" / (f"codes.{source}" if prepared.separate else "codes")
 
 
 def read_codes(path: pathlib.Path) -> BPE:
@@ -104,7 +111,7 @@ class PreparedText:
 
     def __init__(self, prepared: Preparation, source: str, target: str):
         self.prepared = prepared
-        self.codes = read_codes(prepared.folder / "bpe" / (f"codes.{source}" if prepared.separate else "codes"))
+        self.codes = read_codes(codes_of(prepared, source))
         self.normaliser, self.tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
         self.detokeniser = MosesDetokenizer(target)
 
@@ -113,7 +120,8 @@ class PreparedText:
         text = tidied(text)
         if self.prepared.normalise:
             text = self.normaliser.normalize(text + "\n")  # as its command, which does not take off the line's end
-        text = self.tokeniser.tokenize(text, return_str=True)
+        if self.prepared.tokenise:
+            text = self.tokeniser.tokenize(text, return_str=True)
         if self.prepared.lowercase:
             text = text.lower()
         if len(self.codes.cache) > REMEMBERED:
@@ -122,7 +130,8 @@ class PreparedText:
 
     def decode(self, subwords: str) -> str:
         """Text, of subwords separated by spaces."""
-        return self.detokeniser.detokenize(joined(subwords).split())
+        tokens = joined(subwords)
+        return self.detokeniser.detokenize(tokens.split()) if self.prepared.tokenise else tokens
 
 
 class SplitText:

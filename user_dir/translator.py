@@ -16,7 +16,8 @@ import torch
 from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.dataclass.configs import GenerationConfig
-from torch import Tensor
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
 
 from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
@@ -72,11 +73,11 @@ class Translator:
                 "prepared: tokenise and split the text yourself as that was, and say so (--already-split)"
             )
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
+        self.source_lang = self.task.cfg.source_lang
         for model in self.models:
             model.prepare_for_inference_(self.cfg)
             model.to(self.device)
-        limits = [part.max_positions() for part in (self.task, *self.models)]
-        self.longest = utils.resolve_max_positions(*limits)[0] - 1  # subwords of a sentence, without </s>
+        self.longest = longest(self.task, self.models)
 
     def direction(self, path: pathlib.Path, prepared: Preparation) -> tuple[str, str]:
         """Source and target language of the checkpoint `path`.
@@ -112,16 +113,20 @@ class Translator:
         scores counts. `beam_search`: as of `beam_search`.
         """
         pieces = [(number, piece) for number, row in enumerate(rows) for piece in self.pieces(row)]
-        results = self.beam_search([self.binarise(piece) for _, piece in pieces], **beam_search)
         found: list[list[list[Hypothesis]]] = [[] for _ in rows]
-        for (number, _), hypotheses in zip(pieces, results):
-            found[number].append([self.hypothesis(hypothesis) for hypothesis in hypotheses[:nbest]])
+        for (number, _), hypotheses in zip(pieces, self.best([piece for _, piece in pieces], nbest, **beam_search)):
+            found[number].append(hypotheses)
         return [[whole(pieces) for pieces in zip(*row)] or [Hypothesis("", 0.0)] for row in found]
+
+    def best(self, rows: list[str], nbest: int, **beam_search) -> list[list[Hypothesis]]:
+        """The `nbest` best translations of each row of subwords, none of them empty or too long, the best first."""
+        results = self.beam_search([self.binarise(row) for row in rows], **beam_search)
+        return [[self.hypothesis(found) for found in hypotheses[:nbest]] for hypotheses in results]
 
     def hypothesis(self, found: dict) -> Hypothesis:
         """Of what fairseq found."""
         subwords = self.task.target_dictionary.string(found["tokens"].cpu())
-        return Hypothesis(self.decode(subwords), found["score"].item() / math.log(2))
+        return Hypothesis(self.decode(subwords), log2(found["score"].item()))
 
     def pieces(self, row: str) -> list[str]:
         """The row of subwords in pieces that the model takes.
@@ -183,6 +188,16 @@ class Translator:
         for numbers in dataset.batch_by_size(order, max_tokens=most, max_sentences=batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
             yield utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
+
+
+def longest(task: FairseqTask, models: list[nn.Module]) -> int:
+    """Subwords of the longest sentence that they translate, without </s>."""
+    return utils.resolve_max_positions(*(part.max_positions() for part in (task, *models)))[0] - 1
+
+
+def log2(score: float) -> float:
+    """A score of natural logarithms, to base 2 as fairseq prints it."""
+    return score / math.log(2)
 
 
 def whole(pieces: tuple[Hypothesis, ...]) -> Hypothesis:

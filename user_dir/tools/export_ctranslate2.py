@@ -3,8 +3,9 @@
     python -m user_dir.tools.export_ctranslate2 RUN/average.pt --output RUN/ctranslate2 --quantization int8
 
 It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
-the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. It is given
-subwords, such as data-prep leaves in bpe/, and gives subwords.
+the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. CTranslate2 is
+given subwords, such as data-prep leaves in bpe/, and gives subwords; nmt-translate takes the folder for a checkpoint,
+and text as it is.
 """
 
 import pathlib
@@ -14,6 +15,8 @@ import torch
 
 from ..checkpoints import data_of, load_models
 from ..errors import InputError
+from ..exported_translator import write_facts
+from ..translator import longest
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
@@ -44,7 +47,8 @@ def refuse(path: pathlib.Path, cfg) -> None:
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
-    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`."""
+    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`; its task; its longest
+    sentence."""
     from ctranslate2.converters import fairseq as stock
     from ctranslate2.specs import TransformerSpec
 
@@ -82,7 +86,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     spec.register_target_vocabulary(stock._get_vocab(task.target_dictionary))
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
-    return spec
+    return spec, task, longest(task, [model])
 
 
 def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:
@@ -95,10 +99,11 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
     if output.exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
-    found = specification(path, data)
+    found, task, subwords = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
+        write_facts(pathlib.Path(folder, "model"), data, (task.cfg.source_lang, task.cfg.target_lang), subwords)
         pathlib.Path(folder, "model").rename(output)
 
 

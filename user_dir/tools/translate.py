@@ -3,6 +3,7 @@
     python -m user_dir.tools.translate RUN/average.pt "J'ouvris la boîte, mais elle était vide."
     python -m user_dir.tools.translate RUN/average.pt --input text.fr --output text.en
     zcat text.fr.gz | python -m user_dir.tools.translate RUN/average.pt | gzip > text.en.gz
+    python -m user_dir.tools.translate RUN/ctranslate2 --input text.fr    # as export_ctranslate2 wrote it
     python -m user_dir.tools.translate RUN/average.pt        # asks for a line at a time; Ctrl-D ends it
 
 Text is prepared as data-prep prepared the training data, by the manifest.json beside the data-bin folder of the
@@ -21,6 +22,7 @@ from tqdm import tqdm
 
 from ..checkpoints import load, options
 from ..errors import InputError
+from ..exported_translator import ExportedTranslator
 from ..translator import Translator, torch_device
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.files import write
@@ -103,9 +105,22 @@ def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None
     return "off" if "bf16" in trained and faster(torch_device(device).type) == "off" else None
 
 
+def opened(args: argparse.Namespace) -> Translator:
+    """The translator that `args` ask for."""
+    given = {"already_split": args.already_split, "device": args.device}
+    if args.checkpoint.is_dir():
+        for option in ("data", "ensemble", "autocast"):
+            if getattr(args, option):
+                raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave --{option} out")
+        return ExportedTranslator(args.checkpoint, **given)
+    checkpoints = [args.checkpoint, *args.ensemble]
+    autocast = args.autocast or precision(checkpoints, args.device)
+    return Translator(*checkpoints, data=args.data, autocast=autocast, **given)
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = new_parser("translate", __doc__)
-    add_checkpoint(parser)
+    add_checkpoint(parser, ", or a folder of export_ctranslate2's")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
     parser.add_argument(
@@ -166,11 +181,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @exit_in_one_line("translate")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    checkpoints = [args.checkpoint, *args.ensemble]
-    autocast = args.autocast or precision(checkpoints, args.device)
-    places = {"data": args.data, "already_split": args.already_split, "device": args.device}
-    translator = Translator(*checkpoints, autocast=autocast, **places)
-    lines, total, chunk = source(args, translator.task.cfg.source_lang)
+    translator = opened(args)
+    lines, total, chunk = source(args, translator.source_lang)
     # Shown to people, once it takes longer than two seconds; not among translations that they read on the same screen.
     hidden = sys.stdout.isatty() and not args.output
     with tqdm(total=total, unit=" lines", delay=2, leave=False, disable=hidden or None) as bar:

@@ -1,11 +1,13 @@
 """python -m user_dir.tools.export_ctranslate2: CTranslate2 gives the translations and probabilities of the model."""
 
-import math
+import shutil
 
 import pytest
 import torch
 
+from user_dir.exported_translator import ExportedTranslator
 from user_dir.tools import export_ctranslate2 as tool
+from user_dir.tools import translate
 from user_dir.translator import Translator
 
 from support import EOS, PRE_NORM, PROJECT, randomise
@@ -20,16 +22,68 @@ def exported(path, data, folder):
     return ctranslate2.Translator(str(folder), intra_threads=1)
 
 
-def test_translations_of_a_trained_model(tmp_path):
-    path, data = OLD / "vaswani_transformer.pt", OLD / "data-bin"
-    translator = Translator(path, data=data)
-    rows = [translator.encode(text) for text in (OLD / "test.fr").read_text(encoding="utf-8").splitlines()]
-    expected = [found for (found,) in translator.search(rows, beam=4, lenpen=0.6)]
-    options = {"beam_size": 4, "length_penalty": 0.6, "return_scores": True, "max_input_length": 0}
-    found = exported(path, data, tmp_path / "ct2").translate_batch([row.split() for row in rows], **options)
-    assert [translator.decode(" ".join(one.hypotheses[0])) for one in found] == [text for text, _ in expected]
-    scores = [one.scores[0] / math.log(2) for one in found]
-    assert scores == pytest.approx([score for _, score in expected], abs=1e-3)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The exported model of OLD, whose data are not needed any more."""
+    folder = tmp_path_factory.mktemp("exported") / "ct2"
+    tool.main([str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Some that the model knows, an empty one, unknown words, and one that it takes in pieces."""
+    known = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
+    return [*known, "", "漢字", " ".join(known * 12)]
+
+
+@pytest.mark.parametrize("search", [{}, {"beam": 2, "nbest": 2}, {"batch_size": 1}, {"lenpen": 1.3, "max_tokens": 50}])
+def test_translations_of_a_trained_model(folder, texts, search):
+    translator, found = Translator(OLD / "vaswani_transformer.pt", data=OLD / "data-bin"), ExportedTranslator(folder)
+    rows = [translator.encode(text) for text in texts]
+    assert [found.encode(text) for text in texts] == rows and len(found.pieces(rows[-1])) > 1
+    expected, found = translator.search(rows, **search), found.search(rows, **search)
+    assert [*map(len, found)] == [*map(len, expected)]
+    assert [best.text for best, *_ in found] == [best.text for best, *_ in expected]  # the second may be another
+    assert [best.score for best, *_ in found] == pytest.approx([best.score for best, *_ in expected], abs=1e-3)
+
+
+def test_translate_reads_the_folder(folder, texts, capsysbinary):
+    translate.main([str(folder), "--already-split", texts[0]])
+    split = capsysbinary.readouterr().out
+    translate.main([str(folder), *texts])
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    expected = ExportedTranslator(folder).translate(texts)
+    assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--ensemble", "x.pt"], "is a folder of export_ctranslate2's: leave --ensemble out"),
+        (["--autocast", "off"], "leave --autocast out"),
+        (["--device", "cuda"], "CTranslate2 cannot use .*: "),
+    ],
+)
+def test_what_goes_with_no_folder(folder, options, words):
+    with pytest.raises(SystemExit, match=words):
+        translate.main([str(folder), "a", *options])
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("translator.json", "is not a folder that export_ctranslate2 wrote .*FileNotFoundError.: name a checkpoint"),
+        ("manifest.json", "has no manifest.json of data-prep: split the text yourself"),
+        ("bpe/codes", "there are no subword codes .*"),
+        ("model.bin", "CTranslate2 cannot use "),
+    ],
+)
+def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
+    shutil.copytree(folder, tmp_path / "ct2")
+    (tmp_path / "ct2" / name).unlink()
+    with pytest.raises(SystemExit, match=words):
+        translate.main([str(tmp_path / "ct2"), "a"])
 
 
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post", "pre"])

@@ -25,8 +25,8 @@ def positive(value: str) -> int:
 positive.__name__ = "number, at least 1,"  # for argparse's message
 
 
-def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", type=pathlib.Path, help="as fairseq or average_checkpoints wrote it")
+def add_checkpoint(parser: argparse.ArgumentParser, more: str = "") -> None:
+    parser.add_argument("checkpoint", type=pathlib.Path, help="as fairseq or average_checkpoints wrote it" + more)
 
 
 def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
@@ -47,8 +47,9 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_picture(parser: argparse.ArgumentParser) -> None:
-    help = "the picture; its ending says the format (png, pdf, svg)"
+def add_picture(parser: argparse.ArgumentParser, *more: str) -> None:
+    """more: other formats."""
+    help = f"the picture; its ending says the format ({', '.join(['png', 'pdf', 'svg', *more])})"
     parser.add_argument("--output", type=pathlib.Path, required=True, help=help)
 
 

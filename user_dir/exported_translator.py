@@ -1,0 +1,94 @@
+"""Text in, text out, by CTranslate2: a folder that tools/export_ctranslate2 wrote, used as a Translator is.
+
+The folder has what a translator needs beside the model: the preparation of its text (manifest.json, bpe/) and, in
+translator.json, the languages and the longest sentence.
+"""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import torch
+
+from .errors import InputError
+from .preparation import PreparedText, SplitText, codes_of, preparation_of
+from .translator import Hypothesis, Translator, log2
+
+FACTS = "translator.json"
+
+
+def write_facts(folder: pathlib.Path, data: pathlib.Path, languages: tuple[str, str], longest: int) -> None:
+    """Writes into `folder` what text for a model trained on `data` needs; `longest`: subwords of a sentence."""
+    if prepared := preparation_of(data):
+        codes = codes_of(prepared, languages[0])
+        (folder / "bpe").mkdir()
+        shutil.copy(codes, folder / "bpe")
+        shutil.copy(prepared.folder / "manifest.json", folder)
+    facts = {"source_lang": languages[0], "target_lang": languages[1], "longest": longest}
+    (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+class ExportedTranslator(Translator):
+    """A model in CTranslate2's form.
+
+    Args:
+        folder: what tools/export_ctranslate2 wrote
+        already_split, device: as of Translator
+
+    Raises:
+        InputError: if a file is missing or malformed
+        ModuleNotFoundError: where CTranslate2 is not installed
+    """
+
+    def __init__(self, folder: str | pathlib.Path, *, already_split: bool = False, device: str | None = None) -> None:
+        import ctranslate2
+
+        folder = pathlib.Path(folder)
+        try:
+            facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+            self.source_lang, target_lang = facts["source_lang"], facts["target_lang"]
+            self.longest = facts["longest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"{folder} is not a folder that export_ctranslate2 wrote ({FACTS}: {type(error).__name__})"
+            raise InputError(f"{reason}: name a checkpoint, or export one") from None
+        prepared = None if already_split else preparation_of(folder / FACTS)
+        if not already_split and prepared is None:
+            raise InputError(f"{folder} has no manifest.json of data-prep: split the text yourself (--already-split)")
+        self.text = PreparedText(prepared, self.source_lang, target_lang) if prepared else SplitText()
+        kind, _, number = (device or "auto").partition(":")
+        try:
+            self.model = ctranslate2.Translator(
+                str(folder), kind, device_index=int(number or 0), inter_threads=torch.get_num_threads(), intra_threads=1
+            )
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"CTranslate2 cannot use {folder}: {error}") from error
+
+    def best(
+        self,
+        rows: list[str],
+        nbest: int,
+        advance: Callable[[int], object] = lambda count: None,
+        max_tokens: int = 6000,
+        batch_size: int | None = None,
+        beam: int = 4,
+        lenpen: float = 0.6,
+    ) -> list[list[Hypothesis]]:
+        """As of Translator."""
+        sources = [row.split() for row in rows]
+        found = self.model.translate_batch(
+            sources,
+            beam_size=beam,
+            num_hypotheses=nbest,
+            length_penalty=lenpen,
+            return_scores=True,
+            max_input_length=0,  # no limit of its own, which would cut sentences
+            max_decoding_length=max(map(len, sources), default=0) + 51,  # as of Translator.generator, and </s>
+            max_batch_size=batch_size or max_tokens,
+            batch_type="examples" if batch_size else "tokens",
+        )
+        advance(len(rows))
+        return [
+            [Hypothesis(self.decode(" ".join(words)), log2(score)) for words, score in zip(one.hypotheses, one.scores)]
+            for one in found
+        ]
