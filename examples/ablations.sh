@@ -5,7 +5,8 @@
 #   examples/ablations.sh shaw-distance [options of fairseq-train]
 #
 # The tables are those of user_dir/paper_tables.py, whose first row is the one the others are compared with: vaswani
-# (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth. Variables and their defaults:
+# (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth; convergence has the families, validates them
+# as they train and says when each had the validation loss that the first ends with. Variables and their defaults:
 #   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
 #   ROWS=(all)              some of them, by name; the first of the table is always there
 #   SEEDS=1                 several where rows are close
@@ -33,6 +34,7 @@ for row in ${ROWS:-}; do
     fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"
 done
 output=${OUTPUT:-runs/$name}
+if [ "$name" = convergence ]; then export VALIDATE=${VALIDATE:-50}; fi
 
 train_row() {  # row, family, its options, seed, options of fairseq-train
   local run=$output/$1.$4 options=()
@@ -47,17 +49,22 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   fi
 }
 
-systems=() first=yes
+systems=() logs=() names=() first=yes
 while IFS='|' read -r -u 3 row family options published; do
   [ -n "$first" ] || [ -z "${ROWS:-}" ] || [[ " $ROWS " == *" $row "* ]] || continue
   first=""
-  systems+=(--system "$row (paper $published)")
+  systems+=(--system "$row${published:+ (paper $published)}")
   for seed in ${SEEDS:-1}; do
     echo "==== $row, seed $seed"
     train_row "$row" "$family" "$options" "$seed" "$@"
     systems+=("$output/$row.$seed/generate.log")
+    logs+=("$output/$row.$seed/train.log") names+=("$row")
   done
 done 3<<< "${rows//$'\t'/|}"  # two tabs are one to `read`, and the first row has no options
 
 echo "==== comparison"
 python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"
+if [ "$name" = convergence ]; then
+  python -m user_dir.tools.plot_training "${logs[@]}" --names "${names[@]}" --values loss --reach \
+    --output "$output/convergence.png"
+fi

@@ -13,13 +13,14 @@
 #   UPDATES=2400                    updates to train ...
 #   MINUTES=7                       ... and the time after which training stops in any case
 #   PAIRS=                          train on that many sentence pairs only, for a first try
+#   VALIDATE=                       validate, and save, after so many updates (default: no validation, which costs time)
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
 #
 # One GPU is used where there are several; --distributed-world-size 4 takes four, whose batch is four times as large.
 set -euo pipefail
 
 corpus=${CORPUS:-tatoeba} source=${SOURCE:-fr} target=${TARGET:-en}
-arch=${ARCH:-vaswani_transformer_tiny} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-}
+arch=${ARCH:-vaswani_transformer_tiny} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-} VALIDATE=${VALIDATE:-}
 preparation=(--bpe-operations 4000 ${PAIRS:+--max-pairs "$PAIRS"})
 training=(--arch "$arch")
 case $arch in *_tiny) training+=(--encoder-layers 3 --decoder-layers 2 --encoder-ffn-embed-dim 512) ;; esac
@@ -34,17 +35,18 @@ lenpen=1
 generation=(--tokenizer moses --beam 4 --lenpen "$lenpen" --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"
-at_least 1 UPDATES ${PAIRS:+PAIRS}
+at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
 [[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ ]] || fail "MINUTES is $MINUTES, and has to be a number, such as 7 or 0.5"
 
 data=data/$corpus.$source-$target${PAIRS:+.$PAIRS}
 run=${OUTPUT:-runs/$arch.$source-$target}
 log=train.log updates=$UPDATES
-every=$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))  # updates from one checkpoint to the next
+every=${VALIDATE:-$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))}  # updates from one checkpoint to the next
 training+=(--total-num-update "$updates" --max-update "$updates" --branch-frozen-updates $((updates / 6)))
 running=(--distributed-world-size 1 --stop-time-hours "$(LC_ALL=C awk "BEGIN { print $MINUTES / 60 }")"
-  --disable-validation --log-interval $((updates < 100 ? every : 50))
+  --log-interval $((updates < 100 ? every : 50))
   --no-epoch-checkpoints --save-interval-updates "$every" --keep-interval-updates 4)
+[ -n "$VALIDATE" ] || running+=(--disable-validation)
 launch=(env "${malloc[@]}" fairseq-train)
 faster_translation=""
 

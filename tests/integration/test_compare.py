@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from user_dir.families import FAMILIES
+
 from support import PROJECT, run
 
 pytest.importorskip("matplotlib")
@@ -19,6 +21,9 @@ seq 9 | sed 's/$/ little words stand here/' > data/tatoeba.$SOURCE-$TARGET.$PAIR
 for i in $(seq 0 8); do
   printf 'H-%s\\t-1\\t%s little words stand .\\nD-%s\\t-1\\t%s little words stand.\\n' $i $i $i $i
 done > "$OUTPUT/generate.log"
+if [ -n "${VALIDATE:-}" ]; then
+  printf '{"epoch": 1, "valid_loss": "%s", "valid_num_updates": "%s"}\n' 9 $VALIDATE 7 9 > "$OUTPUT/train.log"
+fi
 """
 
 
@@ -72,6 +77,13 @@ def test_a_row_without_options(tmp_path):
         "vaswani_transformer_tiny runs/vaswani/D.smoothing-0.1 fr-en 5 6000 --label-smoothing 0.0 --seed 1",
     ]
     assert "| D.smoothing-0 (paper 25.3) | sacreBLEU | " in (tmp_path / "runs/vaswani/comparison.md").read_text()
+
+
+def test_convergence(tmp_path):
+    done = compare(tmp_path, "ablations.sh", "convergence", SOURCE="fr", TARGET="en", SEEDS="1", VALIDATE="5")
+    lines = [f"| {family} | 9 | " for family in FAMILIES]
+    assert all(line in done.stdout for line in lines) and "| updates to validation loss 7 |" in done.stdout
+    assert (tmp_path / "runs/convergence/convergence.png").exists()
 
 
 @pytest.mark.slow

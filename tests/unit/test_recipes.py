@@ -38,6 +38,7 @@ def copied(folder):
 def executable(path, script):
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+    return path
 
 
 def steps_of(text):
@@ -141,6 +142,10 @@ def test_stock_transformer_has_the_same_size():
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("quickstart.sh", {"MINUTES": "7,5"}, ["MINUTES is 7,5", "number, such as 7 or 0.5"]),
+        ("parsing.sh", {"SIZE": "huge"}, ["SIZE=huge", "tiny, base and big"]),
+        ("parsing.sh", {"TREEBANK": "/no/where"}, ["TREEBANK=/no/where", "no such folder"]),
+        ("parsing.sh", {"PARSED": "/tmp"}, ["PARSED", "TREEBANK=FOLDER"]),
+        ("parsing.sh", {"MIRROR": "/tmp"}, ["MIRROR=/tmp", "TREEBANK=FOLDER"]),
     ],
 )
 def test_bad_variables_are_one_line(recipe, variables, parts):
@@ -148,6 +153,32 @@ def test_bad_variables_are_one_line(recipe, variables, parts):
     assert message.startswith(f"{recipe}: ") and message.count("\n") == 1
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
+def test_parsing(family, tmp_path):
+    """Vaswani et al. 2017, 6.3; dropout, rate and warm-up are tensor2tensor's."""
+    shape = "--encoder-layers 4 --decoder-layers 4 --encoder-embed-dim 1024 --decoder-embed-dim 1024 "
+    for size, merges, dropout, warmup in (("base", 16000, 0.2, 16000), ("big", 32000, 0.1, 4000)):
+        text = plan("parsing.sh", FAMILY=family, SIZE=size, TREEBANK=".", cwd=tmp_path)
+        assert (
+            f" --train {tmp_path}/02 {tmp_path}/03 " in text
+            and f"/20 {tmp_path}/21 --valid {tmp_path}/22 --test" in text
+        )
+        assert shape in text and "--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300" in text
+        assert option(text, "--dropout") == str(dropout) and option(text, "--bpe-operations") == str(merges)
+        assert float(option(text, "--lr")) == pytest.approx(0.5 * 1024**-0.5 * warmup**-0.5, rel=5e-3)
+        assert family == "transformer" or option(text, "--arch") == f"{family}_{size}"
+        assert "moses" not in text and "--share" not in text and steps_of(text)[-1] == "to compare with"
+
+
+def test_parsing_with_more_trees_and_with_the_sample(tmp_path):
+    more = executable(tmp_path / "more", "")
+    assert f"{tmp_path}/21 {more} " in plan("parsing.sh", TREEBANK=tmp_path, PARSED="more", cwd=tmp_path)
+    sample = plan("parsing.sh", SMOKE=1)
+    assert "sample_treebank.py data/sample_trees\n" in sample and "--train data/sample_trees/train.mrg " in sample
+    assert sample.index("--encoder-layers 2") < sample.index("--encoder-layers 1")  # the last word counts
+    assert "--max-pairs 1000" in sample and "--gold data/sample_trees.words-brackets.smoke/raw/test.brackets" in sample
 
 
 @pytest.mark.parametrize("arguments", [["--autocast", "fp16"], ["--autocast=fp16"], ["--autocast"]])
@@ -258,7 +289,9 @@ def test_the_quickstart_is_a_recipe(tmp_path):
     assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score"]
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
     assert option(text, "--last") == "4" and "--seed 7\n" in text
-    text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples)
+    assert "--disable-validation" in text
+    text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples, VALIDATE=40)
+    assert "--disable-validation" not in text and option(text, "--save-interval-updates") == "40"
     assert re.findall(r"--distributed-world-size (\d)", text) == ["1", "2"]  # the last word counts
     assert not (tmp_path / "runs").exists() and not (tmp_path / "data").exists()
 

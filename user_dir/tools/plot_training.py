@@ -3,11 +3,16 @@
     python -m user_dir.tools.plot_training runs/a/train.log runs/b/train.log --output training.png
     python -m user_dir.tools.plot_training runs/*/train.log --names base base relative relative --against wall \\
         --output training.png
+    python -m user_dir.tools.plot_training runs/*/train.log --values loss --reach --cost --output training.png
 
 A log is what fairseq-train printed, or its --log-file, with --log-format simple or json. Training is a line (the values
 of --log-interval updates, or of an epoch if there are no others), validation a line with dots. Runs of one name have
 one colour. BLEU is there if fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its
 name there: --values gnorm.
+
+--reach prints how many updates and seconds each run took to a given validation loss, --cost the floating-point
+operations of each training: those of the model's matrix products for the subwords that it was shown, forward and
+backward. (Vaswani et al. 2017, Table 2, have hours x GPUs x what a GPU sustains: 12 x 3600 x 8 x 9.5e12 = 3.3e18.)
 """
 
 import argparse
@@ -17,6 +22,7 @@ import numpy as np
 
 from ..errors import InputError
 from .shared.command import add_picture, exit_in_one_line, new_parser
+from .shared.metrics import table
 from .shared.pictures import line_style, new_figure, save
 from .shared.training_log import read_log
 
@@ -32,10 +38,10 @@ AXES = {"num_updates": "updates", "wall": "hours"}
 
 
 def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple[list[float], list[float]]:
-    """The value `name` over "num_updates" or "wall" (in hours); points without a number are left out."""
-    unit = 3600 if against == "wall" else 1
+    """The value `name` over "num_updates", "wall" (in hours) or "seconds"; points without a number are left out."""
+    axis, unit = {"wall": ("wall", 3600), "seconds": ("wall", 1)}.get(against, (against, 1))
     numbers = [values for _, values in sorted(points.items()) if isinstance(values.get(name), float)]
-    pairs = [(values[against] / unit, values[name]) for values in numbers]
+    pairs = [(values[axis] / unit, values[name]) for values in numbers]
     pairs = [pair for pair in pairs if not np.isnan(pair).any()]
     return [x for x, _ in pairs], [y for _, y in pairs]
 
@@ -87,6 +93,47 @@ def validations(log: dict) -> list[dict]:
     return [points for kind, points in log.items() if kind not in ("train_inner", "train")]
 
 
+def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
+    """Where, in "num_updates" or "seconds", a straight line between two validations comes down to `loss`."""
+    x, y = (np.array(values) for values in curve(points, "loss", against))
+    below = np.flatnonzero(y <= loss)
+    if not len(below):
+        return None
+    first = below[0]
+    if first == 0:
+        return x[0]
+    return float(np.interp(loss, [y[first], y[first - 1]], [x[first], x[first - 1]]))
+
+
+def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> str:
+    """What --reach and --cost ask for.
+
+    Raises:
+        InputError: if a log has no validation, or as of training_cost.cost
+    """
+    columns, rows = ["run"], [[name] for name in names]
+    if args.reach is not None:
+        validated = []
+        for path, log in zip(args.logs, logs):
+            points = next(iter(validations(log)), {})
+            if not curve(points, "loss", "num_updates")[0]:
+                raise InputError(f"{path} has no validation, whose loss could be reached: train with one")
+            validated.append(points)
+        loss = args.reach or min(curve(validated[0], "loss", "num_updates")[1])
+        columns += [f"updates to validation loss {loss:g}", "seconds"]
+        for row, points in zip(rows, validated):
+            found = reached(points, loss, "num_updates"), reached(points, loss, "seconds")
+            row += ["not reached" if number is None else f"{number:.0f}" for number in found]
+    if args.cost:
+        from .shared.training_cost import cost  # which needs torch and fairseq, ten seconds
+
+        columns += ["target subwords", "FLOPs", "seconds of updates", "FLOP/s"]
+        for path, log, row in zip(args.logs, logs, rows):
+            subwords, operations, seconds = cost(path, log.get("train_inner", {}))
+            row += [f"{subwords:.3g}", f"{operations:.2g}", f"{seconds:.0f}", f"{operations / seconds:.2g}"]
+    return table(columns, rows)
+
+
 def names_of(paths: list[pathlib.Path]) -> list[str]:
     """A name for each log: its folder's if all logs are called the same, else that of the file."""
     same = len({path.name for path in paths}) == 1
@@ -105,6 +152,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--values", nargs="+", default=list(TITLES), help=values)
     against = "updates, or hours of training (default: updates)"
     parser.add_argument("--against", choices=("updates", "wall"), default="updates", help=against)
+    reach = "print when each run had this validation loss (without a number: the lowest one of the first log)"
+    parser.add_argument("--reach", type=float, nargs="?", const=0.0, metavar="LOSS", help=reach)
+    cost = "print the floating-point operations of each training; the checkpoint beside the log says of which model"
+    parser.add_argument("--cost", action="store_true", help=cost)
     add_picture(parser)
     args = parser.parse_args(arguments)
     if args.names and len(args.names) != len(args.logs):
@@ -117,7 +168,11 @@ def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     against = "num_updates" if args.against == "updates" else "wall"
     logs = [read_log(path) for path in args.logs]
-    save(draw(logs, args.names or names_of(args.logs), args.values, against), args.output)
+    names = args.names or names_of(args.logs)
+    figure = draw(logs, names, args.values, against)
+    if args.reach is not None or args.cost:
+        print(table_of(args, logs, names))
+    save(figure, args.output)
     print(args.output)
 
 

@@ -43,6 +43,27 @@ def test_epochs_where_there_are_no_intervals(log):
     assert [list(line.get_ydata()) for line in axis.lines if len(line.get_xdata())] == [[1e-3]]
 
 
+def test_reached(log):
+    """Between the validations after 75 and 100 updates, with losses 9 and 7.5."""
+    reached = lambda loss: tool.reached(log["valid"], loss, "num_updates")  # noqa: E731
+    assert [reached(loss) for loss in (9.5, 9, 8.25, 7.5, 7.4)] == [75, 75, 87.5, 100, None]
+    assert tool.reached(log["valid"], 8.25, "seconds") == 35
+
+
+@pytest.mark.parametrize(
+    "options, rows",
+    [
+        (["--reach"], ["| run | updates to validation loss 7.5 | seconds |", "| {} | 100 | 40 |"]),
+        (["--reach", "7"], ["| run | updates to validation loss 7 | seconds |", "| {} | not reached | not reached |"]),
+    ],
+)
+def test_what_reach_prints(fairseq_log, steps, tmp_path, capsys, options, rows):
+    path = fairseq_log(tmp_path / "train.log", "simple", steps)
+    tool.main([str(path), *options, "--output", str(tmp_path / "a.png")])
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[0], lines[2]] == [rows[0], rows[1].format(tmp_path.name)]
+
+
 @pytest.mark.parametrize(
     "content, more, words",
     [
@@ -54,6 +75,8 @@ def test_epochs_where_there_are_no_intervals(log):
             ["--values", "kappa"],
             "no log has kappa.*there are epoch, loss, num_updates",
         ),
+        ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--reach"], "train.log has no validation, whose loss"),
+        ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--cost"], "there is no average.pt or checkpoint_last.pt"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, content, more, words):

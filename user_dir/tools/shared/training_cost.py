@@ -1,0 +1,63 @@
+"""What a training costs in floating-point operations: those of the model, counted by torch, for what it was shown.
+
+Vaswani et al. 2017 estimate theirs (Table 2) otherwise, as hours x GPUs x what a GPU sustains: what they paid for.
+"""
+
+import pathlib
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...checkpoint_files import LAST
+from ...checkpoints import data_of, load_models
+from ...errors import InputError
+
+
+def operations(model: nn.Module, source: int, target: int) -> int:
+    """Of matrix products, forward and backward, for a pair of sentences of so many subwords; a multiply-add is two."""
+    source_tokens, target_tokens = (torch.full((1, length), 4) for length in (source, target))
+    # torch knows no operations of its fused attention on CPUs; the other one has the same products.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        logits, _ = model(source_tokens, torch.tensor([source]), target_tokens)
+        logits.sum().backward()
+    return counter.get_total_flops()
+
+
+def lengths(task) -> tuple[float, float]:
+    """Mean numbers of source and target subwords of the pairs trained on, </s> included."""
+    task.load_dataset(task.cfg.train_subset)
+    dataset = task.dataset(task.cfg.train_subset)
+    return dataset.src_sizes.mean(), dataset.tgt_sizes.mean()
+
+
+def shown(points: dict[int, dict]) -> tuple[float, float]:
+    """Target subwords and seconds of the updates in "train_inner" of a log (see training_log.read_log)."""
+    tokens = seconds = before = 0
+    for updates, values in sorted(points.items()):
+        tokens += values["wpb"] * (updates - before)
+        seconds += values["train_wall"]
+        before = updates
+    return tokens, seconds
+
+
+def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, float]:
+    """Target subwords, floating-point operations and seconds of the training with this log.
+
+    The model is that of a checkpoint beside the log.
+
+    Raises:
+        InputError: if there is none, or the log does not say how many subwords were trained on
+    """
+    checkpoint = log.with_name("average.pt")
+    if not checkpoint.is_file():
+        checkpoint = log.with_name(LAST)
+    if not checkpoint.is_file():
+        raise InputError(f"there is no average.pt or {LAST} beside {log}, which says whose operations to count")
+    if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
+        raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")
+    (model,), task, _ = load_models([checkpoint], data_of([checkpoint]), autocast="off")
+    source, target = lengths(task)
+    tokens, seconds = shown(points)
+    return tokens, operations(model.train(), round(source), round(target)) / round(target) * tokens, seconds
