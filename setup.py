@@ -6,7 +6,7 @@ from setuptools import setup
 
 # Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
 tools = ["translate", "average_checkpoints", "score", "score_parses", "compare", "precision", "ablate_branch_weights"]
-tools += ["parameter_table", "convert_checkpoint", "export_ctranslate2"]
+tools += ["parameter_table", "describe_heads", "convert_checkpoint", "export_ctranslate2"]
 tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
@@ -19,7 +19,14 @@ setup(
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=["user_dir", "user_dir.tools", "user_dir.tools.comparison", "user_dir.tools.shared"],
+    packages=[
+        "user_dir",
+        "user_dir.tools",
+        "user_dir.tools.attention_page",
+        "user_dir.tools.comparison",
+        "user_dir.tools.shared",
+    ],
+    package_data={"user_dir.tools.attention_page": ["page.html"]},
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
     python_requires=">=3.11",  # fairseq-fixed is the fairseq that imports there
     install_requires=[

@@ -15,6 +15,7 @@ from user_dir.errors import InputError
 from user_dir.tools import (
     ablate_branch_weights,
     average_checkpoints,
+    describe_heads,
     plot_attention,
     plot_branch_weights,
     plot_relative_positions,
@@ -67,6 +68,7 @@ COMMANDS = {
     "average_checkpoints": (average_checkpoints.main, "{bad} --output {runs}/average.pt"),
     "translate": (translate.main, "{bad} --data {data} --already-split w1"),
     "ablate_branch_weights": (ablate_branch_weights.main, "{bad} {data}"),
+    "describe_heads": (describe_heads.main, "{bad} {data}"),
     "plot_attention": (plot_attention.main, "{bad} {data} --already-split --sentence w1 --output {runs}/a.png"),
     "plot_branch_weights": (plot_branch_weights.main, "{runs}/resumed --output {runs}/a.png"),
     "plot_relative_positions": (plot_relative_positions.main, "{bad} --output {runs}/a.png"),

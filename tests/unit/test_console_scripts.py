@@ -36,6 +36,14 @@ def test_every_package_is_installed(given):
     assert {*given["packages"]} == {".".join(folder.parts) for folder in folders}
 
 
+def test_every_file_that_is_read_is_installed(given):
+    given = {
+        f"{package.replace('.', '/')}/{name}" for package, names in given["package_data"].items() for name in names
+    }
+    files = (path for path in (PROJECT / "user_dir").rglob("*.*") if path.suffix not in (".py", ".pyc", ".md"))
+    assert given == {str(path.relative_to(PROJECT)) for path in files}
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_help(tool, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["nmt-" + tool, "--help"])  # the installed command calls main()

@@ -2,83 +2,32 @@
 
     python -m user_dir.tools.plot_attention RUN/average.pt --sentence "It was empty." \\
         --attention encoder --layer 5 --output attention.png
+    python -m user_dir.tools.plot_attention RUN/average.pt --sentence "It was empty." --output attention.html
 
-A map is a head: a line is a query, a column a key, and a line sums to 1. A decoder's line bears the subword that it is
-about to write, and its keys are the subwords written so far, the first of them the </s> that fairseq starts from.
-The weights are those of the model as it is: the translation that beam search found goes through it once more as a
-whole. Vaswani et al. 2017 show some such maps in their figures 3 to 5.
+A picture has a map for each head: a line is a query, a column a key, and a line sums to 1. A decoder's line bears the
+subword that it is about to write, and its keys are the subwords written so far, the first of them the </s> that fairseq
+starts from. The weights are those of the model as it is: the translation that beam search found goes through it once
+more as a whole.
+
+An output that ends in .html is one page for a browser, which needs nothing else: lines between the two sentences as in
+figures 3 to 5 of Vaswani et al. 2017. It has every attention, layer and head, to be chosen there; --attention and
+--layer say which are shown first.
 
 The sentence is prepared as data-prep/prepare.py prepared the training data; --already-split takes subwords as they
 stand.
 """
 
 import argparse
-import contextlib
 
-import torch
-from fairseq.data import Dictionary
-from sacremoses import MosesDetokenizer
 from torch import Tensor
 
-from ..attention import MultiheadAttention
 from ..errors import InputError
 from ..translator import Translator
+from .attention_page import attention, page
+from .shared.attentions import ATTENTIONS, attention_weights, attentions_of, subwords
 from .shared.command import add_checkpoint, add_data, add_picture, add_search, exit_in_one_line, new_parser
+from .shared.files import write
 from .shared.pictures import new_figure, save
-
-# attention: side of the model, what marks the module, words for queries and keys
-ATTENTIONS = {
-    "encoder": ("encoder", "self_attention", "source subword", "source subword"),
-    "decoder": ("decoder", "self_attention", "target subword to be written", "target subword written before"),
-    "encoder-decoder": ("decoder", "encoder_decoder_attention", "target subword to be written", "source subword"),
-}
-
-
-def choose(model, kind: str, number: int) -> MultiheadAttention:
-    """The attention `kind` (of ATTENTIONS) in layer `number`, counted from 1.
-
-    Raises:
-        InputError: if the layer is not there, or is not of this user directory
-    """
-    side, mark, *_ = ATTENTIONS[kind]
-    layers = getattr(model, side).layers
-    if not 1 <= number <= len(layers):
-        raise InputError(f"--layer {number}: the {side} has layers 1 to {len(layers)}")
-    for module in layers[number - 1].modules():
-        if isinstance(module, MultiheadAttention) and getattr(module, mark):
-            return module
-    foreign = f"{kind} layer {number} has no attention of this user directory"
-    raise InputError(f"{foreign}: train with one of its architectures")
-
-
-@contextlib.contextmanager
-def recorded(attention: MultiheadAttention):
-    """A list of the weights [B, h, T, S] of each call of `attention` until the end of the `with`."""
-    weights, attend = [], attention.attend
-
-    def attend_and_record(q, k, v, mask, need_weights):
-        heads, found = attend(q, k, v, mask, True)
-        weights.append(found)
-        return heads, found if need_weights else None
-
-    attention.attend = attend_and_record  # hides the method of the class
-    try:
-        yield weights
-    finally:
-        del attention.attend
-
-
-@torch.no_grad()
-def attention_weights(model, attention: MultiheadAttention, source: Tensor, target: Tensor) -> Tensor:
-    """[h, T, S] of `attention` while `model` reads source [S] and is made to write target [T], both ending in </s>."""
-    with recorded(attention) as weights:
-        model(source[None], torch.tensor([len(source)]), target.roll(1)[None])
-    return weights[0][0].float()
-
-
-def labels(tokens: Tensor, dictionary: Dictionary) -> list[str]:
-    """The subwords as a person writes them: ' and not &apos;."""
-    return [MosesDetokenizer().unescape_xml(dictionary[token]) for token in tokens]
 
 
 def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple[str, str], title: str):
@@ -110,13 +59,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     parser.add_argument("--sentence", required=True, help="the sentence to translate")
-    kinds = "which attention (default: %(default)s)"
+    kinds = "which attention, in a page the first to be shown (default: %(default)s)"
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help=kinds)
     parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")
     split = "the sentence is subwords separated by spaces, as in the training data"
     parser.add_argument("--already-split", action="store_true", help=split)
     add_search(parser)
-    add_picture(parser)
+    add_picture(parser, "html")
     return parser.parse_args(arguments)
 
 
@@ -125,21 +74,32 @@ def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     translator = Translator(args.checkpoint, data=args.data, already_split=args.already_split, device="cpu")
     (model,), task = translator.models, translator.task
-    side, _, *axis_names = ATTENTIONS[args.attention]
-    layers = len(getattr(model, side).layers)
-    number = layers if args.layer is None else args.layer
-    attention = choose(model, args.attention, number)
+    attentions = {name: attentions_of(model, name) for name in ATTENTIONS}
+    layers, (side, _, *axis_names) = attentions[args.attention], ATTENTIONS[args.attention]
+    number = len(layers) if args.layer is None else args.layer
+    if not 1 <= number <= len(layers):
+        raise InputError(f"--layer {number}: the {side} has layers 1 to {len(layers)}")
     source = translator.binarise(translator.encode(args.sentence))
     if not 1 < len(source) <= translator.longest + 1:
         raise InputError(f"--sentence has {len(source) - 1} subwords: this model takes 1 to {translator.longest}")
     target = translator.beam_search([source], beam=args.beam, lenpen=args.lenpen)[0][0]["tokens"]
-    weights = attention_weights(model, attention, source, target)
-    read, written = labels(source, task.source_dictionary), labels(target, task.target_dictionary)
-    queries = read if side == "encoder" else written
-    keys = written[-1:] + written[:-1] if args.attention == "decoder" else read
-    title = f"{args.checkpoint}: {args.attention} attention, layer {number} of {layers}"
-    save(draw(weights, queries, keys, axis_names, title), args.output)
-    print(f"{translator.decode(task.target_dictionary.string(target))}\n{args.output}")
+    translation = translator.decode(task.target_dictionary.string(target))
+    read, written = subwords(source, task.source_dictionary), subwords(target, task.target_dictionary)
+    before = written[-1:] + written[:-1]
+    words = {"encoder": (read, read), "decoder": (written, before), "encoder-decoder": (written, read)}
+    if args.output.suffix.lower() == ".html":
+        shown = [
+            attention(name, *words[name], modules, attention_weights(model, modules, source, target))
+            for name, modules in attentions.items()
+        ]
+        first = [*ATTENTIONS].index(args.attention), number - 1
+        text = page(f"Attention of {args.checkpoint}", (args.sentence, translation), shown, first)
+        write(args.output, lambda path: path.write_text(text, encoding="utf-8"))
+    else:
+        (weights,) = attention_weights(model, [layers[number - 1]], source, target)
+        title = f"{args.checkpoint}: {args.attention} attention, layer {number} of {len(layers)}"
+        save(draw(weights, *words[args.attention], axis_names, title), args.output)
+    print(f"{translation}\n{args.output}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,19 @@
 """python -m user_dir.tools.plot_attention: weights of the equation, labels are subwords, bad input is one line."""
 
+import html.parser
+import json
+import shutil
+import subprocess
+
 import pytest
 import torch
 
 pytest.importorskip("matplotlib")
 
 from user_dir.architectures import FAMILIES  # noqa: E402
+from user_dir.tools import attention_page  # noqa: E402
 from user_dir.tools import plot_attention as tool  # noqa: E402
+from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of  # noqa: E402
 from user_dir.translator import Translator  # noqa: E402
 
 from support import write_preparation  # noqa: E402
@@ -16,10 +23,10 @@ SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8
 
 @pytest.fixture
 def model(build):
-    """model(family): with large random weights, so that no weight is near uniform."""
+    """model(family, **options): with large random weights, so that no weight is near uniform."""
 
-    def model(family):
-        model = build(f"{family}_base")
+    def model(family, **options):
+        model = build(f"{family}_base", **options)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.5)
         return model
@@ -35,23 +42,28 @@ def by_equation(attention, query, key, causal):
 
     q, k = linear(attention.q_proj, query), linear(attention.k_proj, key)
     table = getattr(attention, "relative_keys", None)
+    reach = getattr(attention, "reach", len(k))
     scores = torch.full((4, len(q), len(k)), float("-inf"), dtype=torch.float64)
     for head in range(4):
         for i in range(len(q)):
-            for j in range(i + 1 if causal else len(k)):
+            for j in range(max(0, i - reach), min(i if causal else i + reach, len(k) - 1) + 1):
                 distance = 0 if table is None else table[head, max(-16, min(16, j - i)) + 16].double()
                 scores[head, i, j] = q[i, head] @ (k[j, head] + distance) / 2
     return scores.softmax(-1)
 
 
-@pytest.mark.parametrize("kind", tool.ATTENTIONS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_weights(model, family, kind):
-    model = model(family)
-    attention = tool.choose(model, kind, 2)
+RESTRICTED = {"restricted_attention": "both", "neighbourhood": 3}
+MODELS = [(family, {}) for family in FAMILIES] + [(family, RESTRICTED) for family in [*FAMILIES][:2]]
+
+
+@pytest.mark.parametrize("kind", ATTENTIONS)
+@pytest.mark.parametrize("family, options", MODELS)
+def test_weights(model, family, options, kind):
+    model = model(family, **options)
+    _, attention = attentions_of(model, kind)
     inputs = {}
     attention.register_forward_pre_hook(lambda module, args, kwargs: inputs.update(kwargs, args=args), with_kwargs=True)
-    weights = tool.attention_weights(model, attention, SOURCE, TARGET)
+    (weights,) = attention_weights(model, [attention], SOURCE, TARGET)
     query, key = (inputs["query"], inputs["key"]) if "query" in inputs else inputs["args"][:2]
     with torch.no_grad():
         expected = by_equation(attention, query, key, kind == "decoder")
@@ -60,10 +72,10 @@ def test_weights(model, family, kind):
     assert weights.shape == (4, 5 if kind == "encoder" else 6, 6 if kind == "decoder" else 5)
     if kind == "decoder":
         assert weights.triu(1).count_nonzero() == 0
-    assert "attend" not in vars(attention)  # the model is as it was
+    assert "compute_heads" not in vars(attention)  # the model is as it was
 
 
-@pytest.mark.parametrize("kind", tool.ATTENTIONS)
+@pytest.mark.parametrize("kind", ATTENTIONS)
 def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     _, path, data = saved("vaswani_transformer_base")
     figures = []
@@ -77,7 +89,7 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     target = translator.beam_search([source])[0][0]["tokens"]
     assert [dictionary[token] for token in target] == [*translation, "</s>"]
     (model,) = translator.models
-    weights = tool.attention_weights(model, tool.choose(model, kind, 1), source, target)
+    (weights,) = attention_weights(model, attentions_of(model, kind)[:1], source, target)
     heads = [axis for axis in figures[0].axes if axis.images]
     assert len(heads) == 4
     for axis, values in zip(heads, weights):
@@ -87,6 +99,98 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     source, target, previous = ["w3", "w4", "w5", "</s>"], [*translation, "</s>"], ["</s>", *translation]
     expected = {"encoder": (source, source), "decoder": (target, previous), "encoder-decoder": (target, source)}
     assert labels == expected[kind]
+
+
+class Page(html.parser.HTMLParser):
+    """The scripts of a page, and its tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.tags = [], []
+        self.feed(text)
+        self.content = json.loads(self.scripts[0])
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, {*dict(attributes)}))
+
+    def handle_data(self, data):
+        if self.lasttag == "script" and data.strip():
+            self.scripts.append(data)
+
+
+@pytest.mark.parametrize(
+    "family, options, first",
+    [
+        ("vaswani_transformer", [], [2, 1]),
+        ("weighted_relative_transformer", ["--attention", "encoder", "--layer", "1"], [0, 0]),
+    ],
+)
+def test_page_has_every_attention(saved, tmp_path, capsys, family, options, first):
+    _, path, data = saved(f"{family}_base", branches=2, branch_weights_init="random")
+    tool.main(
+        [
+            str(path),
+            str(data),
+            "--sentence",
+            "w3 w4 w5",
+            "--already-split",
+            *options,
+            "--output",
+            str(tmp_path / "a.HTML"),
+        ]
+    )
+    translation, printed = capsys.readouterr().out.splitlines()
+    assert printed == str(tmp_path / "a.HTML")
+    content = Page((tmp_path / "a.HTML").read_text(encoding="utf-8")).content
+    assert (content["title"], content["texts"]) == (f"Attention of {path}", ["w3 w4 w5", translation])
+    assert content["first"] == first
+
+    translator = Translator(path, data=data, already_split=True)
+    (model,), source = translator.models, translator.binarise("w3 w4 w5")
+    target = translator.beam_search([source])[0][0]["tokens"]
+    read, written, before = ["w3", "w4", "w5", "</s>"], [*translation.split(), "</s>"], ["</s>", *translation.split()]
+    words = {"encoder": [read, read], "decoder": [written, before], "encoder-decoder": [written, read]}
+    assert [one["name"] for one in content["attentions"]] == [*ATTENTIONS]
+    for one in content["attentions"]:
+        name, modules = one["name"], attentions_of(model, one["name"])
+        assert [one["queries"], one["keys"]] == words[name] and one["query"] == ATTENTIONS[name].query
+        for layer, module, weights in zip(
+            one["layers"], modules, attention_weights(model, modules, source, target), strict=True
+        ):
+            torch.testing.assert_close(torch.tensor(layer["weights"]) / 1000, weights, atol=5.1e-4, rtol=0)
+            branched = family.startswith("weighted") and name != "decoder"
+            expected = [module.kappa[head // 2].item() for head in range(4)] if branched else None
+            assert layer["kappa"] == expected
+
+
+HOSTILE = ["</script><script>alert(1)</script>", "<!--", "<b>", "&amp;", "&", "שלום", "{{content}}", "\u2028", "\"'\\"]
+
+
+def hostile_page():
+    modules, weights = [torch.nn.Module()], [torch.eye(len(HOSTILE))[None]]
+    attention = attention_page.attention("encoder", HOSTILE, HOSTILE, modules, weights)
+    return attention_page.page(HOSTILE[0], (" ".join(HOSTILE), HOSTILE[2]), [attention], (0, 0))
+
+
+def test_no_word_is_markup():
+    plain = attention_page.page("", ("", ""), [], (0, 0))
+    page = Page(hostile_page())
+    assert page.tags == Page(plain).tags and len(page.scripts) == 2
+    assert page.content["title"] == HOSTILE[0]
+    assert page.content["attentions"][0]["queries"] == page.content["attentions"][0]["keys"] == HOSTILE
+
+
+def test_page_needs_nothing_beside_itself():
+    text = hostile_page()
+    assert not {"src", "href", "action"} & set.union(*(attributes for _, attributes in Page(text).tags))
+    assert not [word for word in ("http:", "https:", "url(", "@import", "import(", "fetch(") if word in text]
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node, which parses the page's script")
+def test_script_parses(tmp_path):
+    (tmp_path / "page.js").write_text(Page(hostile_page()).scripts[1])
+    done = subprocess.run(["node", "--check", tmp_path / "page.js"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -119,6 +223,7 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
         ({"--sentence": "w1 " * 1024}, "1024 subwords: this model takes 1 to 1023"),
         ({"--output": "a.xyz"}, "a.xyz: no picture can be written as xyz"),
         ({"--output": "nowhere/a.png"}, "No such file"),
+        ({"--output": "nowhere/a.html"}, "No such file"),
         ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
         ({"data": "."}, "holds no dictionaries"),
         ({"prepared": "no"}, "no manifest.json of data-prep beside .*--already-split"),

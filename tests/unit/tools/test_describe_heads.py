@@ -1,0 +1,113 @@
+"""python -m user_dir.tools.describe_heads: means over the queries of a set, against a plain loop in float64."""
+
+import math
+import re
+import shutil
+
+import pytest
+import torch
+
+from user_dir.architectures import FAMILIES
+from user_dir.tools import describe_heads as tool
+from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
+from user_dir.translator import Translator
+
+from support import PROJECT
+
+FOLDER = PROJECT / "tests/old_checkpoints"
+DELIMITERS = {"</s>", ".", ",", "!", "?", "'"}  # of its text
+
+
+def by_loop(translator, dataset):
+    """The columns, a sentence, head, query and key at a time."""
+    (model,), task = translator.models, translator.task
+    means = {}
+    for name in ATTENTIONS:
+        layers, aligned = attentions_of(model, name), name != "encoder-decoder"
+        columns, queries = [[[0.0] * 6 for _ in range(4)] for _ in layers], 0
+        for number in range(len(dataset)):
+            source, target = dataset[number]["source"], dataset[number]["target"]
+            keys, words = (
+                (target.roll(1), task.target_dictionary) if name == "decoder" else (source, task.source_dictionary)
+            )
+            marked = [words[key].replace("&apos;", "'") in DELIMITERS for key in keys]
+            all_weights = attention_weights(model, layers, source, target)
+            T, S = all_weights[0].shape[1:]
+            queries += T
+            for weights, heads in zip(all_weights, columns):
+                for rows, column in zip(weights.tolist(), heads):
+                    for i, row in enumerate(rows, 1):
+                        for j, a in enumerate(row, 1):
+                            away = abs(j - i if aligned else j - i * S / T)
+                            column[0] += a * away
+                            column[1] -= a * math.log2(a) if a else 0
+                            column[2] += a if away <= (0 if aligned else 1 + 1e-9) else 0
+                            column[3] += a if j == i - 1 else 0
+                            column[4] += a if j == i + 1 else 0
+                            column[5] += a if marked[j - 1] else 0
+        means[name] = torch.tensor(columns, dtype=torch.double) / queries
+        if not aligned:
+            means[name][..., 3:5] = math.nan
+    return means
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_columns(family):
+    """Whatever else is in a batch: one sentence, a few of like lengths, all with padding on both sides."""
+    translator = Translator(FOLDER / f"{family}.pt", data=FOLDER / "data-bin", device="cpu")
+    dataset = tool.load(translator, "test")
+    assert len({*dataset.src_sizes}) > 3 and len({*dataset.tgt_sizes}) > 3
+    expected = by_loop(translator, dataset)
+    for batches in ({"batch_size": 1}, {"max_tokens": 40}, {}):
+        found = tool.describe(translator, dataset, **batches)
+        for name in ATTENTIONS:
+            torch.testing.assert_close(torch.stack(found[name]), expected[name], rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_table(tmp_path, capsys):
+    arguments = [str(FOLDER / "vaswani_transformer.pt"), str(FOLDER / "data-bin")]
+    tool.main(arguments)
+    text = capsys.readouterr().out
+    tool.main([*arguments, "--output", str(tmp_path / "heads.md")])
+    assert capsys.readouterr().out == f"{tmp_path / 'heads.md'}\n"
+    assert (tmp_path / "heads.md").read_text(encoding="utf-8") == text
+    head, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert head == ["attention", "layer", "head", *tool.COLUMNS]
+    translator = Translator(*arguments[:1], data=arguments[1], device="cpu")
+    layers = {name: len(attentions_of(translator.models[0], name)) for name in ATTENTIONS}
+    order = [[n, str(layer + 1), str(head)] for n in ATTENTIONS for layer in range(layers[n]) for head in (1, 2, 3, 4)]
+    assert [line[:3] for line in lines] == order
+    found = tool.describe(translator, tool.load(translator, "test"))
+    values = torch.cat([torch.cat(found[name]) for name in ATTENTIONS]).tolist()
+    assert [line[3:] for line in lines] == [["" if x != x else f"{x:.2f}" for x in row] for row in values]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A copy of the old checkpoints' data-bin."""
+    for name in ("manifest.json", "bpe", "data-bin"):
+        copy = shutil.copytree if (FOLDER / name).is_dir() else shutil.copyfile
+        copy(FOLDER / name, tmp_path / name)
+    return tmp_path / "data-bin"
+
+
+def describe(data, *options):
+    return tool.main, FOLDER / "vaswani_transformer.pt", data, *options
+
+
+def test_a_set_that_is_not_there(refusal, data):
+    assert "nowhere" in refusal(*describe(data, "--subset", "nowhere"))
+
+
+def test_a_set_without_references(refusal, data):
+    for path in data.glob("test.fr-en.en.*"):
+        path.unlink()
+    assert "has no references: name a --subset" in refusal(*describe(data))
+
+
+def test_a_sentence_that_is_too_long(refusal, data, monkeypatch):
+    monkeypatch.setattr("user_dir.model.TransformerModel.max_positions", lambda self: (1024, 5))
+    line = refusal(*describe(data, "--output", data / "heads.md"))
+    reason = "has 7 and 7 subwords, and the model takes at most 1024 and 5: leave it out"
+    assert re.search(f"sentence 1 of test of .* {reason}", line)
+    assert not (data / "heads.md").exists()

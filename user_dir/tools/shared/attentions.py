@@ -1,0 +1,82 @@
+"""The attentions of a model, and the weights that they find while the model runs."""
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from fairseq.data import Dictionary
+from sacremoses import MosesDetokenizer
+from torch import Tensor
+
+from ...attention import MultiheadAttention
+from ...errors import InputError
+
+
+class Kind(NamedTuple):
+    """One of the three attentions of a Transformer."""
+
+    side: str  # of the model
+    mark: str  # attribute of its modules that is true
+    query: str  # what a query stands for
+    key: str
+
+
+ATTENTIONS = {
+    "encoder": Kind("encoder", "self_attention", "source subword", "source subword"),
+    "decoder": Kind("decoder", "self_attention", "target subword to be written", "target subword written before"),
+    "encoder-decoder": Kind("decoder", "encoder_decoder_attention", "target subword to be written", "source subword"),
+}
+
+
+def attentions_of(model, name: str) -> list[MultiheadAttention]:
+    """The attention `name` (of ATTENTIONS) of each layer.
+
+    Raises:
+        InputError: if one is not of this user directory
+    """
+    side, mark, *_ = ATTENTIONS[name]
+    found = []
+    for number, layer in enumerate(getattr(model, side).layers, 1):
+        modules = [module for module in layer.modules() if isinstance(module, MultiheadAttention)]
+        found += [module for module in modules if getattr(module, mark)]
+        if len(found) < number:
+            foreign = f"{name} layer {number} has no attention of this user directory"
+            raise InputError(f"{foreign}: train with one of its architectures")
+    return found
+
+
+@contextlib.contextmanager
+def observed(attention: MultiheadAttention, see: Callable[[Tensor], object]):
+    """`see` is called with the weights [B, h, T, S] of each call of `attention` until the end of the `with`."""
+    compute_heads = attention.compute_heads
+
+    def compute_heads_and_show(*args):
+        *args, need_weights = args
+        heads, weights = compute_heads(*args, True)  # not `attend`, which may see the sentence in pieces
+        see(weights)
+        return heads, weights if need_weights else None
+
+    attention.compute_heads = compute_heads_and_show  # hides the method of the class
+    try:
+        yield
+    finally:
+        del attention.compute_heads
+
+
+@torch.no_grad()
+def attention_weights(model, attentions: list[MultiheadAttention], source: Tensor, target: Tensor) -> list[Tensor]:
+    """[h, T, S] of each while `model` reads source [S] and is made to write target [T], both ending in </s>."""
+    weights = []
+    with contextlib.ExitStack() as stack:
+        for attention in attentions:
+            weights.append(found := [])
+            stack.enter_context(observed(attention, found.append))
+        model(source[None], torch.tensor([len(source)]), target.roll(1)[None])
+    return [of_sentence[0].float() for (of_sentence,) in weights]
+
+
+def subwords(tokens: Tensor, dictionary: Dictionary) -> list[str]:
+    """As a person writes them: ' and not &apos;."""
+    unescape = MosesDetokenizer().unescape_xml
+    return [unescape(dictionary[token]) for token in tokens]
