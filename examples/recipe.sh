@@ -16,6 +16,10 @@
 #   SMOKE=0                     1: a tiny model, few pairs and updates, to see that every step works
 #   STEPS="prepare train average translate score"   do these only; on other hosts than the first: train
 #
+# A recipe may set, besides what it has to:
+#   shape=(...)                 options that change the size's layers and widths
+#   detokenise=""               the translations are no text (default: yes)
+#
 # --dry-run prints the commands. Other arguments go to fairseq-train; of these, --autocast bf16 or off may change from
 # one start of a run to the next, and without it the faster one is chosen when the run begins, and kept.
 
@@ -49,6 +53,7 @@ if [ "$family" = transformer ]; then  # fairseq's own knows neither our option n
     big_en_fr) model=(--arch transformer_vaswani_wmt_en_fr_big) ;;
   esac
 fi
+model+=(${shape[@]+"${shape[@]}"})
 
 # ---- how large
 
@@ -156,7 +161,7 @@ if [[ " ${preparation[*]} " == *" --lowercase "* ]]; then
   reference=(--target-lang "$target")
 else
   reference=(--reference "$data/raw/test.$target")
-  generation=(--tokenizer moses "${generation[@]}")
+  [ -z "${detokenise-yes}" ] || generation=(--tokenizer moses "${generation[@]}")
 fi
 
 # ---- the plan

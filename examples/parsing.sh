@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# English constituency parsing as translation of words into brackets (Vaswani et al. 2017, 6.3; Vinyals et al. 2015).
+#
+#   TREEBANK=FOLDER FAMILY=vaswani_transformer examples/parsing.sh [--dry-run] [options of fairseq-train]
+#
+#   TREEBANK=     folder with WSJ's sections: 02 to 21 train, 22 validates, 23 tests. Without it a sample treebank is
+#                 made, on which SIZE=tiny is trained in minutes
+#   SIZE=base     WSJ only; or big: with the trees of PARSED=, a file or folder that a parser has filled. 4 layers and
+#                 d_model 1024 in both
+#
+# recipe.sh explains the other variables.
+set -euo pipefail
+
+refuse() { echo "parsing.sh: $*" >&2; exit 1; }
+
+TREEBANK=${TREEBANK:-} PARSED=${PARSED:-}
+SIZE=${SIZE:-$([ -n "$TREEBANK" ] && echo base || echo tiny)}
+corpus=$([ -n "$TREEBANK" ] && echo wsj || echo sample_trees)${PARSED:+.parsed} source=words target=brackets size=$SIZE
+checkpoints=1250
+# d_ff and heads are those of the size. Dropout, rate, warm-up, and no shared matrices are tensor2tensor's
+# transformer_parsing_base and _big; the paper has "a small number of experiments" for these, the batch of its base
+# model, and the vocabularies.
+shape=(--encoder-layers 4 --decoder-layers 4 --encoder-embed-dim 1024 --decoder-embed-dim 1024)
+case $SIZE in
+  base)  # the rate is 0.5 * d_model^-0.5 * warmup^-0.5 at its peak
+    preparation=(--bpe-operations 16000) training=(--dropout 0.2 --attention-dropout 0.2)
+    batch=25000 rate=1.24e-4 warmup=16000 ;;
+  big) preparation=(--bpe-operations 32000) training=(--dropout 0.1) batch=25000 rate=2.47e-4 warmup=4000 ;;
+  tiny)  # our choice, for the sample
+    shape=(--encoder-layers 2 --decoder-layers 2)
+    preparation=(--bpe-operations 200) training=(--dropout 0.1 --clip-norm 1)
+    batch=3000 rate=3e-3 warmup=100 updates=300 average=1 ;;
+  *) refuse "SIZE=$SIZE is none of tiny, base and big" ;;
+esac
+# The paper divides by ((5 + length)/6)^0.3, fairseq by length^0.3.
+generation=(--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300)
+detokenise=""
+
+for name in TREEBANK PARSED; do
+  [ -z "${!name}" ] || [ -e "${!name}" ] || refuse "$name=${!name}: there is no such folder"
+done
+[ -z "$PARSED" ] || [ -n "$TREEBANK" ] || refuse "PARSED adds to a treebank; name that, too: TREEBANK=FOLDER"
+[ -z "${MIRROR:-}" ] || refuse "MIRROR=$MIRROR: nothing is fetched; name the folder with the treebank: TREEBANK=FOLDER"
+[ -z "$TREEBANK" ] || TREEBANK=$(cd "$TREEBANK" && pwd)
+[ -z "$PARSED" ] || PARSED=$(cd "$(dirname "$PARSED")" && pwd)/$(basename "$PARSED")
+
+. "$(dirname "$0")/recipe.sh"
+
+prepare() {
+  local trees=data/sample_trees
+  local train=("$trees/train.mrg") valid=$trees/valid.mrg test=$trees/test.mrg
+  if [ -n "$TREEBANK" ]; then
+    train=("$TREEBANK"/{0{2..9},1{0..9},20,21}) valid=$TREEBANK/22 test=$TREEBANK/23
+  else
+    run python data-prep/sample_treebank.py "$trees"
+  fi
+  run python data-prep/treebank.py --train "${train[@]}" ${PARSED:+"$PARSED"} --valid "$valid" --test "$test" \
+    --output "$data" "${preparation[@]}"
+}
+
+score() {
+  run show_and_keep "$run/score.txt" python -m user_dir.tools.score_parses "$run/generate.log" \
+    --gold "$data/raw/test.brackets" --words "$data/raw/test.words" --output "$run/trees.mrg"
+}
+
+follow_plan "F1 on WSJ 23 (the sample has none to compare with, and is easier)
+Vaswani et al. 2017, WSJ only             91.3
+Vaswani et al. 2017, semi-supervised      92.7
+Vinyals et al. 2015, WSJ only             88.3
+Vinyals et al. 2015, semi-supervised      92.1"

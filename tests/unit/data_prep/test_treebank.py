@@ -1,0 +1,197 @@
+"""Treebanks: trees of bracketed files as words and brackets, there and back; the command, and the sample."""
+
+import random
+
+import pytest
+import sample_treebank
+import treebank
+from preparation.errors import PreparationError
+from preparation.trees import linearised
+from unit.data_prep.support import write
+
+from user_dir.preparation import PreparedText, preparation_of
+from user_dir.tools.shared.brackets import bracketed
+
+PENN = """\
+( (S (NP-SBJ-1 (DT The) (NN cat) )
+    (VP (VBZ sleeps)
+      (NP (-NONE- *-1) ) )
+    (. .) ))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PENN, [("The cat sleeps .", "(S (NP DT NN )NP (VP VBZ )VP . )S")]),
+        (PENN + "\n" + PENN, [("The cat sleeps .", "(S (NP DT NN )NP (VP VBZ )VP . )S")] * 2),
+        ("(S(NN a))(TOP(NN b))", [("a", "(S NN )S"), ("b", "(TOP NN )TOP")]),
+        ("(S\n\n(NP=2\n(NN\ta\n)))", [("a", "(S (NP NN )NP )S")]),
+        ("(S (NP-LOC-PRD-3 (PRP$ a) (NN-X b)) (A|B=1-2 (# c)))", [("a b c", "(S (NP PRP$ NN-X )NP (A|B # )A|B )S")]),
+        ("(PRN (-LRB- -LRB-) (NN a-1=b) (-RRB- -RRB-))", [("-LRB- a-1=b -RRB-", "(PRN -LRB- NN -RRB- )PRN")]),
+        ("(S (NP (NP (-NONE- *T*) (-NONE- 0)) (PP (NP (-NONE- *)))) (NP ) (NN a))", [("a", "(S NN )S")]),
+        ("( (S (NP (-NONE- *))) )( (NN a))", [("a", "NN")]),
+        ("( (S (NN a)) (X (-NONE- *)) (. b))", [("a b", "(TOP (S NN )S . )TOP")]),
+        ("( (X (-NONE- *)) (S (NN é)) )", [("é", "(S NN )S")]),
+        ("(S " * 2000 + "(NN a)" + ")" * 2000, [("a", " ".join(["(S"] * 2000 + ["NN"] + [")S"] * 2000))]),
+        (" \n", []),
+    ],
+)
+def test_trees(tmp_path, text, expected):
+    assert list(linearised(write(tmp_path / "a.mrg", text.split("\n")))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "fault"),
+    [
+        ("(S (NN a))\n(S (NP the\ncat))", 3, "the word cat has no bracket with its part-of-speech tag"),
+        ("(S (NP\n(DT the) cat))", 2, "the word cat has no bracket"),
+        ("(S (NP the (NN cat)))", 1, "the word the has no bracket"),
+        ("(S (NN a)))", 1, ") stands outside of all brackets"),
+        ("\nThe cat sleeps.", 2, "The stands outside of all brackets"),
+        ("(the) (cat)", 1, "a bracket holds nothing"),
+        ("(S () (NN a))", 1, "a bracket holds nothing"),
+        ("(S ((NN a)))", 1, "a bracket within another has no label"),
+        ("(S (NN a))\n(S\n(NN a)\n\n", 5, "the file ends within the tree that begins on line 2"),
+    ],
+)
+def test_what_is_no_tree(tmp_path, text, line, fault):
+    path = write(tmp_path / "a.mrg", text.split("\n"))
+    with pytest.raises(PreparationError) as error:
+        list(linearised(path))
+    assert str(error.value).startswith(f"{path}, line {line}: {fault}") and "\n" not in str(error.value)
+
+
+class Trees:
+    """Random trees: as a treebank writes them, and the words and brackets that are expected."""
+
+    def __init__(self, seed):
+        self.choose = random.Random(seed)
+
+    def space(self):
+        return self.choose.choice([" ", "\n", "\n\t ", "  "])
+
+    def trace(self):
+        text = f"(-NONE- *T*-{self.choose.randint(1, 9)})"
+        return f"(NP{self.choose.choice(['', '-SBJ'])} {text})" if self.choose.random() < 0.5 else text
+
+    def tree(self, depth=0):
+        if depth and self.choose.random() < 0.1 + 0.2 * depth:
+            tag, word = (
+                self.choose.choice(["NN", ",", "-LRB-", "``", "PRP$"]),
+                self.choose.choice(["a", "-LRB-", "%", "é=1", "*"]),
+            )
+            return f"({tag} {word})", [word], [tag]
+        label = self.choose.choice(["S", "NP", "VP", "ADVP|PRT"])
+        parts = [self.tree(depth + 1) for _ in range(self.choose.randint(1, 4))]
+        texts = [text for text, _, _ in parts]
+        if self.choose.random() < 0.3:
+            texts.insert(self.choose.randint(0, len(texts)), self.trace())
+        text = (
+            f"({label}{self.choose.choice(['', '-SBJ', '=2', '-TMP-3'])}"
+            + "".join(self.space() + text for text in texts)
+            + ")"
+        )
+        words, brackets = (sum((part[side] for part in parts), []) for side in (1, 2))
+        return text, words, [f"({label}", *brackets, f"){label}"]
+
+
+def test_every_tree_comes_back(tmp_path):
+    trees = Trees(1)
+    made = [trees.tree() for _ in range(300)]
+    text = "".join(trees.choose.choice(["( {} )", "{}", "({})"]).format(tree) + trees.space() for tree, _, _ in made)
+    found = list(linearised(write(tmp_path / "a.mrg", text.split("\n"))))
+    assert found == [(" ".join(words), " ".join(brackets)) for _, words, brackets in made]
+    restored = [bracketed(brackets.split(), words.split()) for words, brackets in found]
+    assert list(linearised(write(tmp_path / "b.mrg", restored))) == found
+
+
+@pytest.fixture
+def bank(tmp_path):
+    """bank(*parts): options that name files of sample trees, of which `train` is a folder."""
+    trees = sample_treebank.trees(60)
+    write(tmp_path / "train/02/wsj_0200.MRG", trees[20:40])
+    write(tmp_path / "train/01/wsj_0100.mrg", trees[:20])
+    write(tmp_path / "train/01/readme", ["no tree"])
+    write(tmp_path / "valid.mrg", trees[40:50])
+    write(tmp_path / "test", trees[50:])
+    paths = {"train": "train", "valid": "valid.mrg", "test": "test", "output": "out"}
+
+    def bank(**changed):
+        given = {**paths, **changed}
+        return [
+            word
+            for name, path in given.items()
+            if path
+            for word in (f"--{name}", *(str(tmp_path / one) for one in path.split()))
+        ]
+
+    return bank
+
+
+def lines(folder, name):
+    return (folder / name).read_text(encoding="utf-8").splitlines()
+
+
+def test_the_command(bank, tmp_path, capsys):
+    assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1"]) == 0
+    out = tmp_path / "out"
+    pairs = [
+        pair for file in ("train/01/wsj_0100.mrg", "train/02/wsj_0200.MRG") for pair in linearised(tmp_path / file)
+    ]
+    assert len(pairs) == 40 and [*zip(lines(out, "raw/train.words"), lines(out, "raw/train.brackets"))] == pairs
+    parts = {"train": "clean", "valid": "tok", "test": "tok"}
+    for part, stage in parts.items():
+        for side in treebank.SIDES:
+            assert lines(out, f"{stage}/{part}.{side}") == lines(out, f"raw/{part}.{side}")
+        assert lines(out, f"bpe/{part}.brackets") == lines(out, f"raw/{part}.brackets")
+        split = lines(out, f"bpe/{part}.words")
+        assert split != lines(out, f"raw/{part}.words") == [line.replace("@@ ", "") for line in split]
+    words, brackets = ({line.split()[0] for line in lines(out, f"data-bin/dict.{side}.txt")} for side in treebank.SIDES)
+    assert {"(S", ")S", "NN"} <= brackets and not [symbol for symbol in words if symbol[0] in "()"]
+    assert not [symbol for symbol in brackets if "@@" in symbol]
+    # what nmt-translate does to a sentence, and to brackets
+    text = PreparedText(preparation_of(out / "data-bin"), *treebank.SIDES)
+    assert [text.encode(line) for line in lines(out, "raw/test.words")] == lines(out, "bpe/test.words")
+    assert text.encode("don't ,").replace("@@ ", "") == "don't ,"
+    assert [text.decode(line) for line in lines(out, "raw/test.brackets")] == lines(out, "raw/test.brackets")
+
+    capsys.readouterr()
+    assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1"]) == 0
+    assert capsys.readouterr().out.count("nothing to do") == 5
+    assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1", "--max-pairs", "7"]) == 0
+    assert len(set(lines(out, "bpe/train.words"))) == 7 and len(lines(out, "bpe/test.words")) == 10
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"train": "nowhere"}, ["nowhere: no such file or folder"]),
+        ({"valid": "empty"}, ["empty: no file of this folder ends in .mrg"]),
+        ({"train": "train/01/readme"}, ["readme, line 1: no stands outside of all brackets; trees are such as"]),
+        ({"test": "traces"}, ["traces: no trees with words", "--test"]),
+        ({"test": "bytes"}, ["bytes, line 1: not valid UTF-8"]),
+        ({"train": "train test"}, ["test: given with --train and with --test; choose one"]),
+        ({"valid": ""}, ["--valid", "--help"]),
+    ],
+)
+def test_what_the_command_refuses(bank, tmp_path, capsys, changed, parts):
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "traces", ["( (S (-NONE- *)) )"])
+    (tmp_path / "bytes").write_bytes(b"( (S (NN \xe9)))")
+    assert treebank.main([*bank(**changed), "--workers", "1"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("treebank.py: ") and message.count("\n") == 1
+    assert all(part in message for part in parts) and not (tmp_path / "out").exists()
+
+
+def test_the_sample(tmp_path):
+    trees = sample_treebank.trees(2000)
+    assert trees[:50] == sample_treebank.trees(50)  # the same each time
+    pairs = list(linearised(write(tmp_path / "all.mrg", trees)))
+    assert len({words for words, _ in pairs}) == len(pairs) == 2000 and len({brackets for _, brackets in pairs}) > 1500
+    symbols = {symbol for _, brackets in pairs for symbol in brackets.split()}
+    assert {"(S", "(SBAR", "(PP", "(PRN", "(PRT", "CC", "-LRB-", "``"} <= symbols
+    assert not [symbol for symbol in symbols if "/" in symbol]
+    assert all(text in "".join(trees) for text in ("(-NONE- *T*-1)", "NP-SBJ", "PP-LOC", "\n  "))
+    assert max(len(words.split()) for words, _ in pairs) == sample_treebank.LONGEST
