@@ -94,7 +94,7 @@ class BranchedAttention(BranchWeightedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
-        tokens = heads.shape[:2].numel()
+        tokens = heads.size(0) * heads.size(1)  # no constant where TorchScript looks on
         return self.ffns_of(heads, self.fc1.bias.repeat(tokens, 1), self.matrices(tokens, incremental_state))
 
     def ffns_of(self, heads: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
@@ -103,7 +103,8 @@ class BranchedAttention(BranchWeightedAttention):
         first, last = (x @ matrices.w_o, matrices.w1) if matrices.folded is None else (x, matrices.folded)
         if self.shared_ffn:
             before = before.repeat(1, self.branches)
-        x = AddProducts.apply(before, first.to(before.dtype), last.to(before.dtype))  # [N, M · f]
+        add = AddProducts.apply if torch.is_grad_enabled() else add_products  # which a TorchScript program can hold
+        x = add(before, first.to(before.dtype), last.to(before.dtype))  # [N, M · f]
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
             x = self.kappa_alpha()[1].to(x.dtype) @ x.unflatten(1, (self.branches, -1))  # [N, f]
@@ -151,8 +152,7 @@ class AddProducts(torch.autograd.Function):
     def forward(ctx, before: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
         ctx.save_for_backward(x, matrices)
         ctx.mark_dirty(before)
-        by_branch(before, len(x)).baddbmm_(x, matrices)
-        return before
+        return add_products(before, x, matrices)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -160,6 +160,11 @@ class AddProducts(torch.autograd.Function):
         x, matrices = ctx.saved_tensors
         each = by_branch(grad, len(x))
         return grad, each @ matrices.mT, x.mT @ each
+
+
+def add_products(before: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
+    by_branch(before, len(x)).baddbmm_(x, matrices)
+    return before
 
 
 def by_branch(x: Tensor, branches: int) -> Tensor:

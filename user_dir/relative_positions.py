@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .attention import MultiheadAttention
 from .config import VariantConfig
 from .errors import InputError
+from .masks import additive
 from .relative_kernel import RelativeAttention
 
 
@@ -64,11 +65,30 @@ class RelativeMultiheadAttention(MultiheadAttention):
             # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
             k, v = self.beside(k, self.relative_keys), self.beside(v, self.relative_values)
             return super().attend(q, k, v, mask, need_weights)
+        if torch.jit.is_tracing():
+            return self.attend_plainly(q, k, v, mask)
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
         tables = [self.rows(table, reach, q.dtype) for table in (self.relative_keys, self.relative_values)]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(q, k, v, mask, *tables, reach, after, self.dropout_now(), need_weights)
+
+    def attend_plainly(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+        """Eq. 3–4 as they stand, a_ij gathered [h, T, S, d_z]: for a program in which a derivative cannot be kept."""
+        position = torch.arange(k.size(2), device=k.device)
+        distance = position - position[k.size(2) - q.size(2) :, None]  # [T, S]
+        index = distance.clamp(-self.distance, self.distance) + self.distance
+        scores = q @ k.mT
+        if self.relative_keys is not None:
+            scores = scores + (q[..., None, :] @ self.relative_keys[..., index, :].to(q.dtype).mT).squeeze(-2)
+        scores = scores * q.size(3) ** -0.5
+        if mask is not None:
+            scores = scores + additive(mask, q.dtype)
+        weights = scores.softmax(-1)
+        heads = weights @ v
+        if self.relative_values is not None:
+            heads = heads + (weights[..., None, :] @ self.relative_values[..., index, :].to(q.dtype)).squeeze(-2)
+        return heads, weights
 
     def rows(self, table: Tensor | None, reach: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""
