@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 SIZES = {"train": 6000, "valid": 200, "test": 400}
-LONGEST, DEEPEST = 40, 8  # words; constituents within each other, from where on the first choice of each is taken
+LONGEST, DEEPEST = 25, 7  # words; constituents within each other, from where on the first choice of each is taken
 
 # Constituents and their choices. What follows / is not printed; what is there twice is taken twice as often.
 RULES = """

@@ -29,7 +29,7 @@ case $SIZE in
   tiny)  # our choice, for the sample
     shape=(--encoder-layers 2 --decoder-layers 2)
     preparation=(--bpe-operations 200) training=(--dropout 0.1 --clip-norm 1)
-    batch=3000 rate=3e-3 warmup=100 updates=300 average=1 ;;
+    batch=1000 rate=3e-3 warmup=200 updates=600 average=1 ;;
   *) refuse "SIZE=$SIZE is none of tiny, base and big" ;;
 esac
 # The paper divides by ((5 + length)/6)^0.3, fairseq by length^0.3.

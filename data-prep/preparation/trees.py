@@ -28,7 +28,7 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         PreparationError: names the line with anything else
     """
-    tree, number = _Tree(1), 0
+    tree, number = None, 0
     for number, line in enumerate(read_lines(path), 1):
         for token in _TOKEN.findall(line):
             tree = tree or _Tree(number)
@@ -38,7 +38,7 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
                 if tree.words:  # not of a tree of traces only
                     yield " ".join(tree.words), " ".join(tree.brackets)
                 tree = None
-    if tree and tree.open:
+    if tree:
         raise PreparationError(f"{path}, line {number}: the file ends within the tree that begins on line {tree.line}")
 
 

@@ -1,5 +1,6 @@
 """Parsing through the commands: a treebank is prepared, a small model learns some of its grammar, parses are scored."""
 
+import re
 import runpy
 
 import pytest
@@ -41,3 +42,15 @@ def test_a_grammar_is_learned(command, tmp_path):
     recall, precision, f1, exact, repairs = percent(printed)
     assert min(recall, precision) <= f1 <= max(recall, precision) and f1 > 80 and repairs.endswith(" of 50")
     assert len(output.read_text().splitlines()) == 50
+
+
+@pytest.mark.slow
+def test_every_step_of_the_recipe(checkout, tmp_path):
+    variables = {"SMOKE": "1", "GPUS": "0", "UPDATES": "3", "OUTPUT": str(tmp_path)}
+    done = run("bash", checkout / "examples/parsing.sh", "--num-workers", "0", cwd=checkout, env=variables)
+    assert done.stdout.rstrip().endswith("92.1")
+    *scores, repairs = percent((tmp_path / "score.txt").read_text())
+    assert all(0 <= score <= 100 for score in scores) and repairs.endswith(" of 400")
+    words = (checkout / "data/sample_trees.words-brackets.smoke/raw/test.words").read_text().splitlines()
+    trees = (tmp_path / "trees.mrg").read_text().splitlines()
+    assert [re.findall(r" ([^ ()]+)\)", tree) for tree in trees] == [line.split() for line in words]

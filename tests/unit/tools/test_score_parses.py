@@ -32,11 +32,13 @@ def scores(*pairs):
         # punctuation is taken away by the gold tags: where a comma is attached does not matter
         ("(S (NP NN , )NP (VP VB )VP . )S", "(S (NP NN )NP , (VP VB )VP . )S", 3, 3, 3),
         ("(S (NP NN NN )NP (VP VB . )VP )S", "(S (NP NN )NP , (VP VB )VP . )S", 3, 3, 3),
+        *[(f"(S (NP NN {tag} )NP VB )S", f"(S (NP NN )NP {tag} VB )S", 2, 2, 2) for tag in (",", ":", "``", "''", ".")],
+        *[(f"(S (NP NN {tag} )NP VB )S", f"(S (NP NN )NP {tag} VB )S", 1, 2, 2) for tag in ("-LRB-", "$", "#", "NN")],
         ("(S `` (NP NN )NP '' : )S", "(S (X `` NN )X '' : )S", 1, 2, 2),
         ("(S (PRN , )PRN NN )S", "(S , (X NN )X )S", 1, 1, 2),  # nothing but punctuation: not a constituent
         ("(S (PRN -LRB- )PRN NN )S", "(S -LRB- NN )S", 1, 2, 1),  # brackets are words to EVALB
         # TOP is not counted; PRT is ADVP
-        ("(TOP (S NN )S )TOP", "(S NN )S", 1, 1, 1),
+        *[(f"({top} (S NN )S ){top}", "(S NN )S", 1, 1, 1) for top in ("TOP", "S1", "ROOT")],
         ("(S NN )S", "(ROOT (S NN )S )ROOT", 1, 1, 1),
         ("(S (ADVP RP )ADVP NN )S", "(S (PRT RP )PRT NN )S", 2, 2, 2),
         ("(S (ADVP RP )ADVP NN )S", "(S (ADVP (PRT RP )PRT )ADVP NN )S", 2, 2, 3),
