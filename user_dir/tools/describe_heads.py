@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ..checkpoints import data_of
 from ..errors import InputError
-from ..preparation import CONTINUED, preparation_of
+from ..preparation import preparation_of
 from ..translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, positive
@@ -41,8 +41,9 @@ COLUMNS = ["distance", "entropy", "diagonal", "previous", "next", "delimiters"]
 
 def delimiters(dictionary: Dictionary) -> Tensor:
     """[V]: whether a subword is </s> or punctuation."""
-    plain = [word.removesuffix(CONTINUED) for word in subwords(torch.arange(len(dictionary)), dictionary)]
-    found = torch.tensor([word != "" and all(unicodedata.category(c)[0] == "P" for c in word) for word in plain])
+    words = subwords(torch.arange(len(dictionary)), dictionary)
+    # the @ of "'@@", which continues a word, is punctuation, too
+    found = torch.tensor([all(unicodedata.category(character)[0] == "P" for character in word) for word in words])
     found[dictionary.eos()] = True
     return found
 

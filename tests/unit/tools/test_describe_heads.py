@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
 from user_dir.architectures import FAMILIES
 from user_dir.tools import describe_heads as tool
@@ -62,6 +63,18 @@ def test_columns(family):
         found = tool.describe(translator, dataset, **batches)
         for name in ATTENTIONS:
             torch.testing.assert_close(torch.stack(found[name]), expected[name], rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_delimiters():
+    dictionary, yes, no = (
+        Dictionary(),
+        [".", "…", "@-@", "&apos;", "&quot;@@", "«"],
+        ["a", "a.", "l&apos;", "3", "$", "a@@"],
+    )
+    for word in (*yes, *no):
+        dictionary.add_symbol(word)
+    marked = tool.delimiters(dictionary)
+    assert [word for word, mark in zip(dictionary.symbols, marked) if mark] == ["</s>", *yes]
 
 
 def test_table(tmp_path, capsys):
