@@ -44,7 +44,7 @@ def read_trees(path: pathlib.Path, lines: list[str]) -> list[list[str]]:
     """
     trees = [line.split() for line in lines]
     for number, tree in enumerate(trees, 1):
-        if not tags(tree) or repaired(tree, len(tags(tree))) != tree:
+        if repaired(tree, len(tags(tree))) != tree:
             raise InputError(
                 f"{path}, gold tree {number}: {' '.join(tree)[:40] or 'an empty line'} is none such as "
                 "(S (NP NN )NP . )S; give --gold FILE, raw/test.brackets of data-prep/treebank.py"

@@ -73,6 +73,7 @@ def test_a_test_set_is_scored_as_a_whole():
         ("(S (NP DT )NP )S", 3, "(S (NP DT )NP XX XX )S"),
         ("(S (NP DT )NP (VP VB )VP . )S", 2, "(S (NP DT )NP (VP VB )VP )S"),
         ("(S (NP DT NN NN )S", 2, "(S (NP DT NN )NP )S"),  # )S closes what is open within
+        ("(S (NP (PP IN )NP NN )S", 2, "(S (NP (PP IN )PP )NP NN )S"),
         ("(S DT )NP NN )S", 2, "(S DT NN )S"),  # no NP is open
         (")S DT NN", 2, "(TOP DT NN )TOP"),
         ("(S DT )S NN", 2, "(TOP (S DT )S NN )TOP"),
@@ -120,7 +121,7 @@ BROKEN = "(S (NP DT NN )NP (VP VBD"  # S and NP are right, and VP is over one wo
 
 
 def test_the_command(files, parsed, cells, capsys):
-    log, plain = parsed("generate.log", [GOLD, BROKEN, ""]), files.write("plain.txt", [BROKEN, GOLD, GOLD])
+    log, plain = parsed("generate.log", [GOLD, BROKEN, ""]), files.write("plain.txt", [BROKEN, GOLD[:-1] + "NP", GOLD])
     gold, words = files.write("gold", [GOLD] * 3), files.write("words", ["the cat saw a -LRB- in Rome ."] * 3)
     score_parses.main([str(log)])
     from_log = cells(capsys.readouterr().out, log)
@@ -129,7 +130,7 @@ def test_the_command(files, parsed, cells, capsys):
     output = files.folder / "trees.mrg"
     score_parses.main([*map(str, (log, plain, "--gold", gold, "--words", words, "--output", output))])
     printed = capsys.readouterr().out
-    assert cells(printed, log) == from_log and cells(printed, plain) == ["77.78", "93.33", "84.85", "66.67", "1 of 3"]
+    assert cells(printed, log) == from_log and cells(printed, plain) == ["77.78", "93.33", "84.85", "66.67", "2 of 3"]
     assert output.read_text().splitlines() == [
         "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN -LRB-)) (PP (IN in) (NP (NN Rome)))) (. .))",
         "(S (NP (DT the) (NN cat)) (VP (VBD saw)) (XX a) (XX -LRB-) (XX in) (XX Rome) (XX .))",
