@@ -2,8 +2,11 @@
 
     python -m user_dir.tools.parameter_table --vocabulary 37000
 
-The last column has the sizes of a joint vocabulary with which a model has, rounded, the published number. No paper
-prints the size that it counted: Vaswani et al. 2017 (section 5.1) say "about 37000".
+"V that fit" has the sizes of a joint vocabulary with which a model has, rounded, the published number. No paper prints
+the size that it counted: Vaswani et al. 2017 (section 5.1) say "about 37000".
+
+--cost adds the floating-point operations of the papers' training: of 100,000 updates, the big models' 300,000, with
+25,000 subwords a side in sentences of 25. Vaswani et al. (Table 2) estimate 3.3e18 and 2.3e19 from hours and GPUs.
 """
 
 import argparse
@@ -12,15 +15,17 @@ import types
 import torch
 from fairseq import models
 from fairseq.data import Dictionary
+from torch import nn
 
 from .. import registration  # noqa: F401
 from ..paper_tables import SIZES, TABLES, Row
 from .shared.command import exit_in_one_line, new_parser, positive
 from .shared.metrics import table
+from .shared.training_cost import operations
 
 
-def count(row: Row, vocabulary: int) -> int:
-    """Parameters of the row's model in the papers' size, embeddings and projection shared; nothing is allocated."""
+def build(row: Row, vocabulary: int, device: str) -> nn.Module:
+    """The row's model in the papers' size, embeddings and projection shared."""
     dictionary = Dictionary()
     dictionary.symbols = [str(number) for number in range(vocabulary)]
     task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
@@ -28,9 +33,19 @@ def count(row: Row, vocabulary: int) -> int:
     options = {} if row.big else row.change(SIZES["base"])
     args = argparse.Namespace(arch=arch, share_all_embeddings=True, **options)
     models.ARCH_CONFIG_REGISTRY[arch](args)
-    with torch.device("meta"):
-        model = models.ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-    return sum(parameter.numel() for parameter in model.parameters())
+    with torch.device(device):
+        return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def count(row: Row, vocabulary: int) -> int:
+    """Parameters of the row's model; nothing is allocated."""
+    return sum(parameter.numel() for parameter in build(row, vocabulary, "meta").parameters())
+
+
+def cost(row: Row, vocabulary: int) -> float:
+    """Floating-point operations of the papers' training of the row's model."""
+    updates, tokens, length = 300_000 if row.big else 100_000, 25_000, 25
+    return operations(build(row, vocabulary, "cpu"), length, length) / length * tokens * updates
 
 
 def vocabularies(row: Row) -> tuple[int, int]:
@@ -44,13 +59,17 @@ def vocabularies(row: Row) -> tuple[int, int]:
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("parameter_table", __doc__)
     parser.add_argument("--vocabulary", type=positive, default=37000, metavar="V", help="(default: %(default)s)")
+    parser.add_argument("--cost", action="store_true", help="add what training costs; it takes a minute")
     args = parser.parse_args(arguments)
     rows = []
     for row in (row for name in ("vaswani", "ahmed-depth") for row in TABLES[name] if row.millions):
         found = count(row, args.vocabulary)
         fitting = "{:,}–{:,}".format(*vocabularies(row))
         rows.append([row.name, row.family, f"{found:,}", f"{found / 1e6:.0f}", str(row.millions), fitting])
+        if args.cost:
+            rows[-1].append(f"{cost(row, args.vocabulary):.1e}")
     columns = ["row", "family", f"parameters, V = {args.vocabulary:,}", "millions", "published", "V that fit"]
+    columns += ["FLOPs of training"] if args.cost else []
     print(table(columns, rows))
 
 

@@ -31,3 +31,14 @@ def test_table(capsys, monkeypatch):
     monkeypatch.setattr(tool, "TABLES", {"vaswani": TABLES["vaswani"][-1:], "ahmed-depth": []})
     tool.main(["--vocabulary", "36000"])
     assert "| big | vaswani_transformer | 213,221,376 | 213 | 213 | 35,295–36,272 |" in capsys.readouterr().out
+
+
+def test_cost(capsys, monkeypatch):
+    """Six operations for a parameter and token, but for embeddings, and those of the attention weights."""
+    row = next(row for row in TABLES["vaswani"] if row.name == "C.layers-2")
+    monkeypatch.setattr(tool, "TABLES", {"vaswani": [row], "ahmed-depth": []})
+    tool.main(["--vocabulary", "1000", "--cost"])
+    printed = capsys.readouterr().out
+    of_parameters = 6 * tool.count(row, 1000) * 25_000 * 100_000
+    assert printed.splitlines()[0].endswith("| FLOPs of training |")
+    assert float(printed.split("|")[-2]) == pytest.approx(of_parameters, rel=0.02)
