@@ -73,7 +73,9 @@ def draw(logs: list[dict], names: list[str], values: list[str], against: str):
     entries = {name: axes[0].plot([], [], label=name, **line_style(i))[0] for i, name in enumerate(order)}
     if any(validations(log) for log in logs):
         entries["validation"] = axes[0].plot([], [], color="0.4", marker="o", markersize=3, linewidth=0.8)[0]
-    figure.legend(entries.values(), entries, loc="outside lower center", ncols=min(5, len(entries)))
+    entry = 0.8 + 0.09 * max(map(len, entries))  # inches, about
+    beside = max(1, min(5, len(entries), int(5.5 * columns / entry)))
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=beside)
     return figure
 
 
