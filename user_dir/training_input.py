@@ -15,6 +15,7 @@ from fairseq.data.data_utils import infer_language_pair
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
+from fairseq.utils import split_paths
 from torch import nn
 
 from . import checkpoint_files
@@ -39,7 +40,7 @@ def refuse_places(options) -> None:
         raise InputError(f"--save-dir {save_dir}: {there} {reason}: name another folder")
     if not issubclass(TASK_REGISTRY[options.task], TranslationTask):
         return
-    folder = pathlib.Path(options.data.split(os.pathsep)[0])
+    folder = pathlib.Path(split_paths(options.data)[0])
     name_it = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: {name_it}")
@@ -56,14 +57,14 @@ def refuse_places(options) -> None:
                 "languages with --source-lang and --target-lang"
             )
     for part in (options.train_subset, *options.valid_subset.split(",")):
-        if not any(parts_of(folder, part, pair, pair[0])):
+        if not any(parts_of(folder, part, pair, pair[0], "*")):  # of --dataset-impl raw there is no index
             raise InputError(f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx: prepare the data again")
 
 
-def parts_of(folder: pathlib.Path, part: str, pair, language: str) -> Iterator[pathlib.Path]:
-    """The indices of the data set `part` in `language`, such as train and train1, whichever side was the source."""
+def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
+    """The files of the data set `part` in `language`, such as train and train1, whichever side was the source."""
     for names in ("-".join(pair), "-".join(reversed(pair))):
-        yield from sorted(folder.glob(f"{part}*.{names}.{language}.idx"))
+        yield from sorted(folder.glob(f"{part}*.{names}.{language}{ending}"))
 
 
 def refuse_input(options, task) -> None:
@@ -127,7 +128,7 @@ def data_sets(options, task):
     pair = getattr(task.cfg, "source_lang", None), getattr(task.cfg, "target_lang", None)
     if not all(pair):  # a task of others
         return
-    for folder in map(pathlib.Path, task.cfg.data.split(os.pathsep)):
+    for folder in map(pathlib.Path, split_paths(task.cfg.data)):
         for part in (options.train_subset, *options.valid_subset.split(",")):
             for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
                 for path in parts_of(folder, part, pair, language):

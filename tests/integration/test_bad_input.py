@@ -3,6 +3,8 @@
 Bad corpora are in unit/data_prep/, translations and pictures in unit/tools/.
 """
 
+import argparse
+import itertools
 import os
 import re
 import shutil
@@ -12,6 +14,8 @@ import traceback
 import pytest
 from fairseq import options, tasks
 from fairseq_cli import train
+
+from user_dir.training_input import refuse_places
 
 from support import PROJECT, TRAINING
 
@@ -169,6 +173,15 @@ def test_data(capsys, monkeypatch, copies, tmp_path, spoil, words):
     spoil(shutil.copytree(copies, tmp_path / "spoilt"))
     line = refused(capsys, monkeypatch, tmp_path / "spoilt", tmp_path / "runs", PLAIN, "")
     assert re.search(words, line)
+
+
+def test_raw_data_have_no_index(copies, tmp_path):
+    for part, language in itertools.product(("train", "valid"), ("src", "tgt")):
+        (tmp_path / f"{part}.src-tgt.{language}").write_text("w1\n")
+        shutil.copy(copies / f"dict.{language}.txt", tmp_path)
+    given = {"save_dir": str(tmp_path), "data": str(tmp_path), "train_subset": "train", "valid_subset": "valid"}
+    given |= {"max_tokens": 500, "task": "translation", "source_lang": None, "target_lang": None}
+    refuse_places(argparse.Namespace(**given))
 
 
 def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
