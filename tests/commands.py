@@ -18,7 +18,7 @@ import tempfile
 import threading
 import traceback
 
-SECONDS = 600  # that a command may take
+SECONDS = 1800  # that a command may take: 1,000 updates at base size on one core of two
 
 
 class Server:
