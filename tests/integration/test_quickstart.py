@@ -71,5 +71,5 @@ def test_the_front_pages_commands(finished, tmp_path):
         run("bash", "-c", command, env=environment)
     (python,) = (text for kind, text in blocks if kind)
     assert run("python", "-c", python).stdout.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"valid.en", "training.png", "attention.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"valid.en", "training.png", "attention.html"}
     assert (tmp_path / "valid.en").read_text().count("\n") == 2000
