@@ -25,7 +25,7 @@ import torch
 from user_dir.checkpoints import load
 from user_dir.families import FAMILIES
 from user_dir.tools.shared.files import write
-from user_dir.tools.shared.metrics import table
+from user_dir.tools.shared.markdown import table
 from user_dir.tools.shared.training_log import read_log
 
 from support import PROJECT, write_toy_data

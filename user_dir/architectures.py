@@ -49,7 +49,7 @@ def add_family(name: str, family: Family, model: type = TransformerModel) -> Non
         add_size(name, family, size, model)
 
 
-def add_size(name: str, family: Family, size: str, model: type = TransformerModel) -> None:
+def add_size(name: str, family: Family, size: str, model: type) -> None:
     options = {**size_options(*SIZES[size]), **family.options_of(size)}
 
     @register_model_architecture(name, f"{name}_{size}")

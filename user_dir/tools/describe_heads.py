@@ -34,7 +34,7 @@ from ..translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, positive
 from .shared.files import write
-from .shared.metrics import table
+from .shared.markdown import table
 
 COLUMNS = ["distance", "entropy", "diagonal", "previous", "next", "delimiters"]
 

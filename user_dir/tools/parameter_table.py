@@ -20,7 +20,7 @@ from torch import nn
 from .. import registration  # noqa: F401
 from ..paper_tables import SIZES, TABLES, Row
 from .shared.command import exit_in_one_line, new_parser, positive
-from .shared.metrics import table
+from .shared.markdown import table
 from .shared.training_cost import operations
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import InputError
 from .shared.command import add_picture, exit_in_one_line, new_parser
-from .shared.metrics import table
+from .shared.markdown import table
 from .shared.pictures import line_style, new_figure, save
 from .shared.training_log import read_log
 

@@ -16,7 +16,8 @@ BLEU of tokens   of H- against T- lines as they are, where fairseq did not detok
 import pathlib
 
 from .shared.command import exit_in_one_line, new_parser
-from .shared.metrics import metrics, signatures, table, texts
+from .shared.markdown import table
+from .shared.metrics import metrics, signatures, texts
 from .shared.translations import add_options, read_runs
 
 

@@ -22,7 +22,7 @@ from ..errors import InputError
 from .shared.brackets import PUNCTUATION, bracketed, constituents, repaired, tags
 from .shared.command import exit_in_one_line, new_parser
 from .shared.files import write
-from .shared.metrics import table
+from .shared.markdown import table
 from .shared.translations import in_order, read_lines, segments
 
 

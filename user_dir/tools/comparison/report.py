@@ -4,7 +4,7 @@ import statistics
 
 from sacrebleu.metrics.base import Metric
 
-from ..shared.metrics import table
+from ..shared.markdown import table
 from .lengths import Bucket
 from .significance import Difference
 from .systems import System

@@ -62,12 +62,6 @@ def texts(run: Run, name: str) -> tuple[list[str], list[str]]:
     return (run.hypothesis_tokens, run.reference_tokens) if name == TOKENS else (run.hypotheses, run.references)
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; numbers are the columns after the first."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def signatures(used: dict[str, Metric], reference: pathlib.Path | None) -> str:
     """What makes the scores repeatable, as a Markdown list; after the metrics have been used."""
     kinds = {name: "chrF2" if name == "chrF2" else "BLEU" for name in used}
