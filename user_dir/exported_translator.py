@@ -1,19 +1,18 @@
 """Text in, text out, by CTranslate2: a folder that tools/export_ctranslate2 wrote, used as a Translator is.
 
 The folder has what a translator needs beside the model: the preparation of its text (manifest.json, bpe/) and, in
-translator.json, the languages and the longest sentence.
+translator.json, the languages and the longest sentence. Neither torch nor fairseq need be installed.
 """
 
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable
 
-import torch
-
 from .errors import InputError
 from .preparation import PreparedText, SplitText, codes_of, preparation_of
-from .translator import Hypothesis, Translator, log2
+from .text_translator import Hypothesis, TextTranslator, log2
 
 FACTS = "translator.json"
 
@@ -29,7 +28,7 @@ def write_facts(folder: pathlib.Path, data: pathlib.Path, languages: tuple[str, 
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
-class ExportedTranslator(Translator):
+class ExportedTranslator(TextTranslator):
     """A model in CTranslate2's form.
 
     Args:
@@ -57,9 +56,10 @@ class ExportedTranslator(Translator):
             raise InputError(f"{folder} has no manifest.json of data-prep: split the text yourself (--already-split)")
         self.text = PreparedText(prepared, self.source_lang, target_lang) if prepared else SplitText()
         kind, _, number = (device or "auto").partition(":")
+        workers = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
         try:
             self.model = ctranslate2.Translator(
-                str(folder), kind, device_index=int(number or 0), inter_threads=torch.get_num_threads(), intra_threads=1
+                str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )
         except (RuntimeError, ValueError) as error:
             raise InputError(f"CTranslate2 cannot use {folder}: {error}") from error
@@ -74,7 +74,7 @@ class ExportedTranslator(Translator):
         beam: int = 4,
         lenpen: float = 0.6,
     ) -> list[list[Hypothesis]]:
-        """As of Translator."""
+        """As of TextTranslator."""
         sources = [row.split() for row in rows]
         found = self.model.translate_batch(
             sources,

@@ -6,10 +6,8 @@
     print(*translator.translate(["J'ouvris la boîte.", "Il fait beau."]), sep="\\n")
 """
 
-import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -22,17 +20,11 @@ from torch import Tensor, nn
 from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
 from .generator import BeamSearchGenerator
-from .preparation import CONTINUED, Preparation, PreparedText, SplitText, preparation_of
+from .preparation import Preparation, PreparedText, SplitText, preparation_of
+from .text_translator import Hypothesis, TextTranslator, log2
 
 
-class Hypothesis(NamedTuple):
-    """A translation and its score, log2 p(translation) / length^lenpen, as fairseq-generate prints it."""
-
-    text: str
-    score: float
-
-
-class Translator:
+class Translator(TextTranslator):
     """A trained model, or several as an ensemble, that translates text.
 
     Args:
@@ -92,34 +84,8 @@ class Translator:
             raise InputError(f"{path} translates {source} to {target} and {there}: name its own data")
         return languages
 
-    def encode(self, text: str) -> str:
-        """Subwords separated by spaces, as in the files that data-prep leaves in bpe/."""
-        return self.text.encode(text)
-
-    def decode(self, subwords: str) -> str:
-        """Text, of subwords separated by spaces; tokens, where text is taken as it stands."""
-        return self.text.decode(subwords)
-
-    def translate(self, texts: Iterable[str], **search) -> list[str]:
-        """The best translation of each text; nothing for one without words. `search`: as of `search`."""
-        if isinstance(texts, str):
-            raise TypeError("translate takes a list of texts: translate([text])")
-        return [found[0].text for found in self.search([self.encode(text) for text in texts], **search)]
-
-    def search(self, rows: list[str], nbest: int = 1, **beam_search) -> list[list[Hypothesis]]:
-        """The `nbest` best translations of each row of subwords (see `encode`), the best first.
-
-        A row that is too long for the model is translated in pieces, whose translations are joined; the mean of their
-        scores counts. `beam_search`: as of `beam_search`.
-        """
-        pieces = [(number, piece) for number, row in enumerate(rows) for piece in self.pieces(row)]
-        found: list[list[list[Hypothesis]]] = [[] for _ in rows]
-        for (number, _), hypotheses in zip(pieces, self.best([piece for _, piece in pieces], nbest, **beam_search)):
-            found[number].append(hypotheses)
-        return [[whole(pieces) for pieces in zip(*row)] or [Hypothesis("", 0.0)] for row in found]
-
     def best(self, rows: list[str], nbest: int, **beam_search) -> list[list[Hypothesis]]:
-        """The `nbest` best translations of each row of subwords, none of them empty or too long, the best first."""
+        """As of TextTranslator; `beam_search`: as of `beam_search`."""
         results = self.beam_search([self.binarise(row) for row in rows], **beam_search)
         return [[self.hypothesis(found) for found in hypotheses[:nbest]] for hypotheses in results]
 
@@ -127,20 +93,6 @@ class Translator:
         """Of what fairseq found."""
         subwords = self.task.target_dictionary.string(found["tokens"].cpu())
         return Hypothesis(self.decode(subwords), log2(found["score"].item()))
-
-    def pieces(self, row: str) -> list[str]:
-        """The row of subwords in pieces that the model takes.
-
-        Cut after a sentence's end, else after a word's, else anywhere.
-        """
-        subwords, pieces = row.split(), []
-        while len(subwords) > self.longest:
-            ends = [end for end in range(1, self.longest + 1) if not subwords[end - 1].endswith(CONTINUED)]
-            sentences = [end for end in ends if subwords[end - 1] in (".", "!", "?")]
-            end = max(sentences or ends, default=self.longest)
-            pieces.append(" ".join(subwords[:end]))
-            subwords = subwords[end:]
-        return [*pieces, " ".join(subwords)] if subwords else pieces
 
     def binarise(self, subwords: str) -> Tensor:
         """[S], ending in </s>; <unk> for what the dictionary does not have."""
@@ -193,16 +145,6 @@ class Translator:
 def longest(task: FairseqTask, models: list[nn.Module]) -> int:
     """Subwords of the longest sentence that they translate, without </s>."""
     return utils.resolve_max_positions(*(part.max_positions() for part in (task, *models)))[0] - 1
-
-
-def log2(score: float) -> float:
-    """A score of natural logarithms, to base 2 as fairseq prints it."""
-    return score / math.log(2)
-
-
-def whole(pieces: tuple[Hypothesis, ...]) -> Hypothesis:
-    """The translation of a row, of those of its pieces."""
-    return Hypothesis(" ".join(text for text, _ in pieces), sum(score for _, score in pieces) / len(pieces))
 
 
 def torch_device(name: str | None) -> torch.device:

@@ -20,13 +20,11 @@ from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
-from ..checkpoints import load, options
 from ..errors import InputError
 from ..exported_translator import ExportedTranslator
-from ..translator import Translator, torch_device
+from ..text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.files import write
-from .shared.precision import faster
 
 CHUNK = 2000  # lines that are sorted by length and translated together; then they are written
 
@@ -69,7 +67,7 @@ def source(args: argparse.Namespace, language: str) -> tuple[Iterable[str], int 
 
 
 def translated(
-    translator: Translator, lines: Iterable[str], chunk: int, bar: tqdm, args: argparse.Namespace
+    translator: TextTranslator, lines: Iterable[str], chunk: int, bar: tqdm, args: argparse.Namespace
 ) -> Iterator[bytes]:
     """What to write for the lines, `chunk` of them at a time."""
     search = {"beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "batch_size": args.batch_size}
@@ -101,18 +99,24 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
 
 def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None:
     """--autocast where nobody chose: that of the training (None), but "off" where bfloat16 gains nothing."""
+    from ..checkpoints import load, options
+    from ..translator import torch_device
+    from .shared.precision import faster
+
     trained = {options(load(path, mmap=True), "model").get("autocast", "off") for path in checkpoints}
     return "off" if "bf16" in trained and faster(torch_device(device).type) == "off" else None
 
 
-def opened(args: argparse.Namespace) -> Translator:
-    """The translator that `args` ask for."""
+def opened(args: argparse.Namespace) -> TextTranslator:
+    """The translator that `args` ask for; a folder of export_ctranslate2's needs neither torch nor fairseq."""
     given = {"already_split": args.already_split, "device": args.device}
     if args.checkpoint.is_dir():
         for option in ("data", "ensemble", "autocast"):
             if getattr(args, option):
                 raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave --{option} out")
         return ExportedTranslator(args.checkpoint, **given)
+    from ..translator import Translator
+
     checkpoints = [args.checkpoint, *args.ensemble]
     autocast = args.autocast or precision(checkpoints, args.device)
     return Translator(*checkpoints, data=args.data, autocast=autocast, **given)

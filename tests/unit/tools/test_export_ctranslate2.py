@@ -10,7 +10,7 @@ from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
 from user_dir.translator import Translator
 
-from support import EOS, PRE_NORM, PROJECT, randomise
+from support import EOS, PRE_NORM, PROJECT, randomise, run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 OLD = PROJECT / "tests/old_checkpoints"
@@ -55,6 +55,13 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
     lines = capsysbinary.readouterr().out.decode().splitlines()
     expected = ExportedTranslator(folder).translate(texts)
     assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
+
+
+def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
+    without = "import sys; sys.modules['torch'] = None"  # which fairseq cannot be imported without
+    command = f"{without}; from user_dir.tools import translate; translate.main(sys.argv[1:])"
+    (line,) = run("python", "-c", command, folder, texts[0]).stdout.splitlines()
+    assert line == ExportedTranslator(folder).translate(texts[:1])[0] != ""
 
 
 @pytest.mark.parametrize(
