@@ -12,7 +12,7 @@
 #   SEEDS=1                 several where rows are close
 #   UPDATES=800             with the quickstart's corpus: a few minutes a row
 #   MINUTES=6000            after which a row of the quickstart stops
-#   PAIRS=                  the quickstart's
+#   CORPUS= SOURCE= TARGET= PAIRS=   the quickstart's
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
 extras=plot
@@ -24,7 +24,9 @@ name=${1:-}
 shift
 recipe=${RECIPE:-quickstart}
 case $recipe in
-  quickstart) size=quickstart reference=data/tatoeba.fr-en${PAIRS:+.$PAIRS}/raw/test.en ;;
+  quickstart)
+    size=quickstart
+    reference=data/${CORPUS:-tatoeba}.${SOURCE:-fr}-${TARGET:-en}${PAIRS:+.$PAIRS}/raw/test.${TARGET:-en} ;;
   wmt14) size=base reference=data/wmt14.en-de/raw/test.de ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac

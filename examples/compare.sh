@@ -5,7 +5,7 @@
 #
 #   examples/compare.sh [options of fairseq-train, e.g. --encoder-layers 4]
 #
-# Variables and their defaults; SOURCE, TARGET and PAIRS are the quickstart's:
+# Variables and their defaults; CORPUS, SOURCE, TARGET and PAIRS are the quickstart's:
 #   FAMILIES=(all)                  the first is the one the others are compared with
 #   SIZE=tiny                       of every family
 #   SEEDS="1 2 3"
@@ -17,7 +17,8 @@ extras=plot
 . "$(dirname "$0")/install/environment.sh"
 cd "$project"
 
-export SOURCE=${SOURCE:-fr} TARGET=${TARGET:-en} PAIRS=${PAIRS:-} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-6000}
+export CORPUS=${CORPUS:-tatoeba} SOURCE=${SOURCE:-fr} TARGET=${TARGET:-en} PAIRS=${PAIRS:-}
+export UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-6000}
 families=${FAMILIES:-$(python user_dir/families.py)}
 output=${OUTPUT:-runs/comparison.$SOURCE-$TARGET}
 
@@ -33,4 +34,4 @@ done
 
 echo "==== comparison"
 python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" \
-  --reference "data/tatoeba.$SOURCE-$TARGET${PAIRS:+.$PAIRS}/raw/test.$TARGET"
+  --reference "data/$CORPUS.$SOURCE-$TARGET${PAIRS:+.$PAIRS}/raw/test.$TARGET"

@@ -5,8 +5,8 @@
 #
 #   TREEBANK=     folder with WSJ's sections: 02 to 21 train, 22 validates, 23 tests. Without it a sample treebank is
 #                 made, on which SIZE=tiny is trained in minutes
-#   SIZE=base     WSJ only; or big: with the trees of PARSED=, a file or folder that a parser has filled. 4 layers and
-#                 d_model 1024 in both
+#   PARSED=       file or folder with the trees of a parser, to train on them, too
+#   SIZE=         base: WSJ only; big: with PARSED. 4 layers and d_model 1024 in both
 #
 # recipe.sh explains the other variables.
 set -euo pipefail
@@ -14,7 +14,7 @@ set -euo pipefail
 refuse() { echo "parsing.sh: $*" >&2; exit 1; }
 
 TREEBANK=${TREEBANK:-} PARSED=${PARSED:-}
-SIZE=${SIZE:-$([ -n "$TREEBANK" ] && echo base || echo tiny)}
+if [ -z "$TREEBANK" ]; then SIZE=${SIZE:-tiny}; else SIZE=${SIZE:-${PARSED:+big}} SIZE=${SIZE:-base}; fi
 corpus=$([ -n "$TREEBANK" ] && echo wsj || echo sample_trees)${PARSED:+.parsed} source=words target=brackets size=$SIZE
 checkpoints=1250
 # d_ff and heads are those of the size. Dropout, rate, warm-up, and no shared matrices are tensor2tensor's
@@ -40,6 +40,10 @@ for name in TREEBANK PARSED; do
   [ -z "${!name}" ] || [ -e "${!name}" ] || refuse "$name=${!name}: there is no such folder"
 done
 [ -z "$PARSED" ] || [ -n "$TREEBANK" ] || refuse "PARSED adds to a treebank; name that, too: TREEBANK=FOLDER"
+case $SIZE$PARSED in  # the data of the two have other subwords, and folders by PARSED
+  big) refuse "SIZE=big is trained with a parser's trees; name them, too: PARSED=FOLDER" ;;
+  base?*) refuse "SIZE=base is WSJ only; leave PARSED out, or take SIZE=big" ;;
+esac
 [ -z "${MIRROR:-}" ] || refuse "MIRROR=$MIRROR: nothing is fetched; name the folder with the treebank: TREEBANK=FOLDER"
 [ -z "$TREEBANK" ] || TREEBANK=$(cd "$TREEBANK" && pwd)
 [ -z "$PARSED" ] || PARSED=$(cd "$(dirname "$PARSED")" && pwd)/$(basename "$PARSED")

@@ -90,6 +90,9 @@ cd "$project"
 stage "prepare the corpus: $data" prepare "; another one, of another server: CORPUS=bible SOURCE=de $0"
 open_run
 stage "train: $run" train
+if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then
+  echo "MINUTES=$MINUTES were over before the $updates updates; all of them: MINUTES=60 OUTPUT=another-folder $0"
+fi
 last_checkpoints
 stage "average the last checkpoints" average
 stage "translate the test set with beam 4" translate

@@ -21,7 +21,11 @@ for version in "${@:-python3.11:2.13.0 python3.11:2.6.0 python3.13:2.13.0}"; do
       . "$environment/bin/activate"
       pip install -q "torch==$torch+cpu" || pip install -q "torch==$torch"
       "$project/tests/run.sh" --ignore "$project/tests/integration"
-    ) > "$log" 2>&1 && said="" || { failed=1 said="FAILED, see $log: "; }
+      python -c "import torch; assert torch.__version__.startswith('$torch'), torch.__version__"
+    ) > "$log" 2>&1
+    status=$?  # not with `&&` behind it: the shell does not obey `set -e` within a condition
+    said=""
+    [ $status = 0 ] || failed=1 said="FAILED, see $log: "
     echo "$("$python" --version 2>&1), torch $torch: $said$(tail -n 1 "$log")"
     rm -rf "$environment"
   done

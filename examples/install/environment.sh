@@ -10,6 +10,7 @@ torch_version=2.13.0
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
+own_environment=
 [ "${INSTALL:-}" != no ] || return 0
 
 require_python() {  # an interpreter
@@ -40,7 +41,7 @@ install_fairseq() {  # file with constraints
   command -v c++ >/dev/null ||
     fail "fairseq is compiled and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   local build; build=$(mktemp -d)
-  ln -s "$(command -v false)" "$build/ninja"
+  ln -s "$(type -P false)" "$build/ninja"  # the file: `false` is the shell's own, too
   printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
@@ -67,7 +68,6 @@ install_project() {
 }
 
 if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
-  own_environment=
   require_python python
 else
   own_environment=yes

@@ -145,6 +145,8 @@ def test_stock_transformer_has_the_same_size():
         ("parsing.sh", {"SIZE": "huge"}, ["SIZE=huge", "tiny, base and big"]),
         ("parsing.sh", {"TREEBANK": "/no/where"}, ["TREEBANK=/no/where", "no such folder"]),
         ("parsing.sh", {"PARSED": "/tmp"}, ["PARSED", "TREEBANK=FOLDER"]),
+        ("parsing.sh", {"TREEBANK": "/tmp", "SIZE": "big"}, ["SIZE=big", "PARSED=FOLDER"]),
+        ("parsing.sh", {"TREEBANK": "/tmp", "PARSED": "/tmp", "SIZE": "base"}, ["SIZE=base", "SIZE=big"]),
         ("parsing.sh", {"MIRROR": "/tmp"}, ["MIRROR=/tmp", "TREEBANK=FOLDER"]),
     ],
 )
@@ -160,11 +162,9 @@ def test_parsing(family, tmp_path):
     """Vaswani et al. 2017, 6.3; dropout, rate and warm-up are tensor2tensor's."""
     shape = "--encoder-layers 4 --decoder-layers 4 --encoder-embed-dim 1024 --decoder-embed-dim 1024 "
     for size, merges, dropout, warmup in (("base", 16000, 0.2, 16000), ("big", 32000, 0.1, 4000)):
-        text = plan("parsing.sh", FAMILY=family, SIZE=size, TREEBANK=".", cwd=tmp_path)
-        assert (
-            f" --train {tmp_path}/02 {tmp_path}/03 " in text
-            and f"/20 {tmp_path}/21 --valid {tmp_path}/22 --test" in text
-        )
+        parsed = {"PARSED": "."} if size == "big" else {}
+        text = plan("parsing.sh", FAMILY=family, TREEBANK=".", **parsed, cwd=tmp_path)
+        assert f" --train {tmp_path}/02 {tmp_path}/03 " in text and f" --valid {tmp_path}/22 --test" in text
         assert shape in text and "--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300" in text
         assert option(text, "--dropout") == str(dropout) and option(text, "--bpe-operations") == str(merges)
         assert float(option(text, "--lr")) == pytest.approx(0.5 * 1024**-0.5 * warmup**-0.5, rel=5e-3)
@@ -174,7 +174,7 @@ def test_parsing(family, tmp_path):
 
 def test_parsing_with_more_trees_and_with_the_sample(tmp_path):
     more = executable(tmp_path / "more", "")
-    assert f"{tmp_path}/21 {more} " in plan("parsing.sh", TREEBANK=tmp_path, PARSED="more", cwd=tmp_path)
+    assert f"/20 {tmp_path}/21 {more} " in plan("parsing.sh", TREEBANK=tmp_path, PARSED="more", cwd=tmp_path)
     sample = plan("parsing.sh", SMOKE=1)
     assert "sample_treebank.py data/sample_trees\n" in sample and "--train data/sample_trees/train.mrg " in sample
     assert sample.index("--encoder-layers 2") < sample.index("--encoder-layers 1")  # the last word counts
