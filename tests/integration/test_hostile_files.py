@@ -135,19 +135,32 @@ EVALUATED = [
     ("model", {"_name": "fconv_self_att", "pretrained": "{code}"}),
     ("model", {"_name": "transformer", "adaptive_softmax_cutoff": "{code}"}),
     ("model", {"_name": "transformer", "encoder_xformers_att_config": "{code}"}),
+    ("model", {"_name": "transformer", "xformers_att_config": "{code}"}),
+    ("model", {"_name": "transformer", "encoder": {"xformers_att_config": "{code}"}}),
+    ("model", {"_name": "transformer", "arch": "fconv", "encoder_layers": "{code}"}),
     ("model", {"_name": ARCH, "adaptive_softmax_cutoff": "{code}"}),
     ("model", {"_name": ARCH, "decoder_xformers_att_config": "{code}"}),
     ("model", {"_name": "wav2vec2", "conv_feature_layers": "{code}"}),
     ("task", {"_name": "multilingual_translation", "left_pad_source": "{code}", "data": "x"}),
+    ("task", {"_name": "translation", "task": "multilingual_translation", "left_pad_source": "{code}", "data": "x"}),
     ("criterion", {"_name": "ctc", "wer_args": "{code}"}),
+    ("criterion", {"_name": "cross_entropy", "criterion": "ctc", "wer_args": "{code}"}),
 ]
 
 
+def armed(options, code):
+    """The options with that code in them."""
+    return {
+        name: armed(value, code) if isinstance(value, dict) else value.format(code=code)
+        for name, value in options.items()
+    }
+
+
 @pytest.mark.parametrize("kind", [argparse.Namespace, dict])
-@pytest.mark.parametrize("group, options", EVALUATED, ids=[f"{group} {[*o][1]}" for group, o in EVALUATED])
+@pytest.mark.parametrize("group, options", EVALUATED, ids=[f"{group} {o}" for group, o in EVALUATED])
 def test_options_of_a_checkpoint_are_not_evaluated(invoke, good, marker, tmp_path, group, options, kind):
     code = f"open({str(marker)!r}, 'w')"
-    good["cfg"][group] = kind(**{name: value.format(code=code) for name, value in options.items()})
+    good["cfg"][group] = kind(**armed(options, code))
     torch.save(good, tmp_path / "bad.pt")
     line = invoke("translate")
     assert re.search("which may run what|which fairseq would run|gives no model.* is not supported", line), line
@@ -156,7 +169,7 @@ def test_options_of_a_checkpoint_are_not_evaluated(invoke, good, marker, tmp_pat
 @pytest.mark.parametrize("options", [options for group, options in EVALUATED if group == "model"], ids=str)
 def test_nor_by_fairseq_generate_with_our_task(invoke, good, marker, tmp_path, options):
     code = f"open({str(marker)!r}, 'w')"
-    good["cfg"]["model"] = argparse.Namespace(**{name: value.format(code=code) for name, value in options.items()})
+    good["cfg"]["model"] = argparse.Namespace(**armed(options, code))
     torch.save(good, tmp_path / "bad.pt")
     line = invoke("generate", "--task fast_translation")
     assert re.search("which may run what|which fairseq would run|is not supported", line), line
