@@ -21,8 +21,8 @@ def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dr
     """The fairseq options that a row of SIZES stands for."""
     side = {"layers": layers, "embed_dim": embed_dim, "ffn_embed_dim": ffn_embed_dim, "attention_heads": heads}
     encoder = {f"encoder_{name}": value for name, value in side.items()}
-    # The decoder follows the encoder's sizes where only those are given on the command line, as in fairseq.
-    decoder = {f"decoder_{name}": f"encoder_{name}" for name in side}
+    # The decoder follows the encoder's widths where only those are given on the command line, as in fairseq.
+    decoder = {f"decoder_{name}": f"encoder_{name}" if "dim" in name else value for name, value in side.items()}
     return {**encoder, **decoder, "dropout": dropout}
 
 
@@ -59,7 +59,10 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
         set_defaults(args, options)
         base_architecture(args)  # what they do not say: fairseq's own defaults
         if model.asked_to_train and hasattr(args, "save_dir"):
-            refuse_places(args)  # fairseq calls this when it has read fairseq-train's options, and opens data next
+            # fairseq calls this when it has read fairseq-train's options, and opens data next. What they are for goes
+            # with them to the processes that it starts for several GPUs.
+            model.asked_to_train, args.asked_to_train = False, True
+            refuse_places(args)
 
 
 for name in list(FAMILIES):

@@ -95,7 +95,8 @@ class BranchedAttention(BranchWeightedAttention):
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
         tokens = heads.size(0) * heads.size(1)  # no constant where TorchScript looks on
-        return self.ffns_of(heads, self.fc1.bias.repeat(tokens, 1), self.matrices(tokens, incremental_state))
+        bias = self.fc1.bias.to(heads.dtype)  # that of the products, which add to it
+        return self.ffns_of(heads, bias.repeat(tokens, 1), self.matrices(tokens, incremental_state))
 
     def ffns_of(self, heads: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
         """Σ_i α_i FFN_i, with `before` [N, d_ff] what hidden units get beside head̄_i W1_i; it is overwritten."""

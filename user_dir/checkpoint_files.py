@@ -15,11 +15,13 @@ def load(path: pathlib.Path, mmap: bool = False) -> dict:
     """fairseq's checkpoint `path`, weights only; with `mmap` only what is looked at is read (of torch ≥ 1.6's files).
 
     Raises:
-        InputError: if it is missing or is not a checkpoint
+        InputError: if it is missing, or is not a checkpoint, or one of a fairseq before 1.0
     """
     with reading(path):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-        state["model"], state["cfg"]
+        state["model"], state.get("args") or state["cfg"]
+    if state.get("args") is not None:  # fairseq prefers them
+        raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
     return state
 
 

@@ -45,8 +45,6 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     """
     for path in paths:
         state = load(path, mmap=True)  # says what is wrong with the file
-        if state.get("args") is not None:  # fairseq prefers them
-            raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
         for group in {"model", "task", "criterion"} & {*state["cfg"]}:
             refuse_evaluated(path, group, options(state, group))
     if not any(data.glob("dict.*.txt")):

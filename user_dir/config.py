@@ -141,6 +141,5 @@ def refuse_unsupported(cfg: VariantConfig) -> None:
                     f"{carried}, not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
                 )
     for name, remedy in UNSUPPORTED.items():
-        value = cfg.quant_noise.scalar if name == "quant_noise_scalar" else getattr(cfg, name)
-        if value:
+        if value := getattr(cfg, name):
             raise UnsupportedOption(f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}.")

@@ -27,14 +27,16 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients and values in the log.
 
     What it does not carry, fairseq's own computes: losses that are not summed, ignored prefixes, weights in float16
-    (whose loss is scaled before its gradient is made) and models without a plain output projection.
+    (whose loss is scaled before its gradient is made), models without a plain output projection, and pytorch_ddp with
+    --find-unused-parameters, for which the projection is unused where the model's own call does not contain it.
     """
 
     def forward(self, model, sample, reduce=True):
         projection = getattr(getattr(model, "decoder", None), "output_projection", None)
         plain = isinstance(projection, nn.Linear) and projection.bias is None
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
-        if not reduce or self.ignore_prefix_size > 0 or not plain or half:
+        searched = getattr(model, "find_unused_parameters", False)  # by torch's DistributedDataParallel
+        if not reduce or self.ignore_prefix_size > 0 or not plain or half or searched:
             return super().forward(model, sample, reduce)
         features, _ = model(**sample["net_input"], features_only=True)
         target = sample["target"].view(-1)

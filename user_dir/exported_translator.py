@@ -4,6 +4,7 @@ The folder has what a translator needs beside the model: the preparation of its 
 translator.json, the languages and the longest sentence. Neither torch nor fairseq need be installed.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -74,21 +75,30 @@ class ExportedTranslator(TextTranslator):
         beam: int = 4,
         lenpen: float = 0.6,
     ) -> list[list[Hypothesis]]:
-        """As of TextTranslator."""
+        """As of TextTranslator, rows of like length together: CTranslate2 has one longest output for a call."""
         sources = [row.split() for row in rows]
-        found = self.model.translate_batch(
-            sources,
-            beam_size=beam,
-            num_hypotheses=nbest,
-            length_penalty=lenpen,
-            return_scores=True,
-            max_input_length=0,  # no limit of its own, which would cut sentences
-            max_decoding_length=max(map(len, sources), default=0) + 51,  # as of Translator.generator, and </s>
-            max_batch_size=batch_size or max_tokens,
-            batch_type="examples" if batch_size else "tokens",
-        )
-        advance(len(rows))
+        by_length = sorted(range(len(rows)), key=lambda number: len(sources[number]))
+        found = {}
+        for _, like in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
+            numbers = [*like]
+            results = self.model.translate_batch(
+                [sources[number] for number in numbers],
+                beam_size=beam,
+                num_hypotheses=nbest,
+                length_penalty=lenpen,
+                return_scores=True,
+                max_input_length=0,  # no limit of its own, which would cut sentences
+                max_decoding_length=len(sources[numbers[-1]]) + 51,  # as of Translator.generator, and </s>
+                max_batch_size=batch_size or max_tokens,
+                batch_type="examples" if batch_size else "tokens",
+            )
+            found |= zip(numbers, map(self.hypotheses, results))
+            advance(len(numbers))
+        return [found[number] for number in range(len(rows))]
+
+    def hypotheses(self, result) -> list[Hypothesis]:
+        """Of what CTranslate2 found."""
         return [
-            [Hypothesis(self.decode(" ".join(words)), log2(score)) for words, score in zip(one.hypotheses, one.scores)]
-            for one in found
+            Hypothesis(self.decode(" ".join(words)), log2(score))
+            for words, score in zip(result.hypotheses, result.scores)
         ]

@@ -73,6 +73,7 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
     def __init__(self, cfg, no_encoder_attn=False):
         self.cfg = cfg
         super().__init__(cfg, no_encoder_attn)
+        self.need_attn = False  # the decoder says which layer's weights somebody reads (need_attn of the call)
 
     def build_self_attention(self, embed_dim, cfg, **kwargs):
         return self.build(cfg, "self", self_attention=True)

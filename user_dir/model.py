@@ -32,7 +32,7 @@ class TransformerModel(TransformerModelBase):
     config = VariantConfig  # a variant with options of its own has them in a subclass
     branch_training = None  # of Ahmed et al. 2017: how κ and α are to be trained
     branch_log = None
-    asked_to_train = False  # whether fairseq-train has asked for our options; where a checkpoint is loaded nobody does
+    asked_to_train = False  # whether fairseq-train reads our options: then the architecture puts this among them
     counting = False  # whether fairseq has told a number of updates
 
     @classmethod
@@ -51,12 +51,11 @@ class TransformerModel(TransformerModelBase):
             InputError: for sizes that cannot be, files that cannot be trained with or gone on from, and processes that
                 would not train one model
         """
+        asked_to_train = vars(args).pop("asked_to_train", False)  # no option of the model, for a checkpoint
         cfg = cls.config.from_namespace(args)
         refuse_unsupported(cfg)
         refuse_impossible(cfg)
-        asked_to_train = cls.asked_to_train
         if asked_to_train:
-            cls.asked_to_train = False  # a checkpoint may be loaded next, whose training had its own data
             refuse_processes(args)
             end_with_torchrun()
             prepare_last_checkpoint(args)

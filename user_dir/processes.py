@@ -1,6 +1,7 @@
 """Several processes: refuses trainings that fairseq would begin and that would not train one model, or break off; ends
 a process with the torchrun that started it."""
 
+import os
 import signal
 
 import torch
@@ -18,7 +19,8 @@ def refuse_processes(options) -> None:
     """
     if not distributed.is_available():
         return
-    if distributed.is_torchelastic_launched() and not distributed.is_initialized():
+    several = distributed.is_torchelastic_launched() and int(os.environ.get("WORLD_SIZE", 1)) > 1
+    if several and not distributed.is_initialized():
         raise InputError(
             "torchrun started this process, and fairseq does not join it to the others: each would train a model of "
             "its own in the same --save-dir. On GPUs add --distributed-world-size N. On CPUs type torchrun "

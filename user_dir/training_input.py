@@ -56,9 +56,14 @@ def refuse_places(options) -> None:
                 f"{folder / f'dict.{language}.txt'} is missing (there: {found}): prepare the data again, or name their "
                 "languages with --source-lang and --target-lang"
             )
-    for part in (options.train_subset, *options.valid_subset.split(",")):
+    for part in parts_read(options):
         if not any(parts_of(folder, part, pair, pair[0], "*")):  # of --dataset-impl raw there is no index
             raise InputError(f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx: prepare the data again")
+
+
+def parts_read(options) -> list[str]:
+    """The data sets that are trained on and validated with."""
+    return [options.train_subset, *([] if options.disable_validation else options.valid_subset.split(","))]
 
 
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
@@ -92,10 +97,10 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
     if not hasattr(options, "restore_file"):  # a model's options alone
         return
     given = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
-    given = {option: pathlib.Path(path) for option, path in given.items() if path and path != LAST}
     last = pathlib.Path(options.save_dir) / LAST
-    if options.restore_file == LAST and last.exists():
-        given["--save-dir"] = last
+    if options.restore_file == LAST and last.exists():  # a fine-tuning that goes on does not begin again
+        given = {"--save-dir": last}
+    given = {option: pathlib.Path(path) for option, path in given.items() if path and path != LAST}
     for option, path in given.items():
         if option == "--save-dir":
             where, mend = "", "choose another --save-dir, or remove it to train from the beginning"
@@ -109,8 +114,8 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
     """Raises InputError if the parameters in `state` are not those of `model`, by name and shape."""
-    if options.ddp_backend == "fully_sharded" or getattr(options, "encoder_layers_to_keep", None):
-        return  # names and layers are others
+    if options.ddp_backend == "fully_sharded":  # names are others
+        return
     model.upgrade_state_dict(state["model"])
     there, here = (
         {name: list(tensor.shape) for name, tensor in tensors.items()}
@@ -124,12 +129,12 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
 
 
 def data_sets(options, task):
-    """The files PART.SOURCE-TARGET.LANGUAGE.idx that are trained on and validated with, and their dictionaries."""
+    """The files PART.SOURCE-TARGET.LANGUAGE.idx of `parts_read`, and their dictionaries."""
     pair = getattr(task.cfg, "source_lang", None), getattr(task.cfg, "target_lang", None)
     if not all(pair):  # a task of others
         return
     for folder in map(pathlib.Path, split_paths(task.cfg.data)):
-        for part in (options.train_subset, *options.valid_subset.split(",")):
+        for part in parts_read(options):
             for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
                 for path in parts_of(folder, part, pair, language):
                     yield path, dictionary

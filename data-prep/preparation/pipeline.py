@@ -56,6 +56,9 @@ class Preparation:
 
     def run(self) -> None:
         """Does every stage that is not done yet."""
+        if self.as_published and self.held_out is not None:
+            title = self.source.title
+            raise PreparationError(f"--held-out {self.held_out}: {title} is split as published; leave --held-out away")
         with locked(self.output / ".lock", f"prepare.py: {self.output}"):
             try:
                 self.run_stages(Stages(self.output, self.about()))

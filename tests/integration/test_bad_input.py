@@ -15,6 +15,7 @@ import pytest
 from fairseq import options, tasks
 from fairseq_cli import train
 
+from user_dir import training_input
 from user_dir.training_input import refuse_places
 
 from support import PROJECT, TRAINING
@@ -181,7 +182,11 @@ def test_raw_data_have_no_index(copies, tmp_path):
         shutil.copy(copies / f"dict.{language}.txt", tmp_path)
     given = {"save_dir": str(tmp_path), "data": str(tmp_path), "train_subset": "train", "valid_subset": "valid"}
     given |= {"max_tokens": 500, "task": "translation", "source_lang": None, "target_lang": None}
+    given |= {"disable_validation": False}
     refuse_places(argparse.Namespace(**given))
+    for part in tmp_path.glob("valid*"):
+        part.unlink()
+    refuse_places(argparse.Namespace(**{**given, "disable_validation": True}))
 
 
 def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
@@ -231,6 +236,15 @@ def test_checkpoints(capsys, monkeypatch, copies, trained, tmp_path, family, mor
     (tmp_path / "half.pt").write_bytes(trained.read_bytes()[: trained.stat().st_size // 2])
     more = more.format(folder=tmp_path, trained=trained)
     assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more))
+
+
+def test_a_fine_tuning_goes_on_without_its_beginning(monkeypatch, trained):
+    """As in fairseq, which reads that file once."""
+    seen = []
+    monkeypatch.setattr(training_input, "refuse_another_model", lambda path, *_: seen.append(path))
+    given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
+    training_input.refuse_checkpoints(argparse.Namespace(**given), None)
+    assert seen == [trained]
 
 
 def test_a_foreign_file_to_go_on_from(capsys, monkeypatch, copies, tmp_path):

@@ -1,5 +1,6 @@
 """Several processes on CPUs: they train one model, go on as more or fewer of them, and end together."""
 
+import argparse
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from user_dir.architectures import FAMILIES
+from user_dir.processes import refuse_processes
 
 from support import train
 
@@ -44,6 +46,12 @@ def test_torchrun_alone_is_refused(command, copies, tmp_path, monkeypatch):
     assert done.returncode == 1 and not list(tmp_path.iterdir())
     said = done.stderr.splitlines()[-1]
     assert "--no-python examples/shared/cpu_process.sh DATA … --cpu --distributed-world-size N " in said
+
+
+def test_one_process_of_torchruns_is_not_refused(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    refuse_processes(argparse.Namespace(cpu=True))
 
 
 def test_translating_under_torchrun_is_not_refused(saved, monkeypatch):

@@ -33,10 +33,14 @@ def test_registered_with_its_size(name):
     assert args.attention_dropout == args.activation_dropout == 0
 
 
-def test_decoder_follows_encoder_sizes_unless_told_otherwise():
+def test_decoder_follows_encoder_widths_as_in_fairseq():
     args = parse("--arch", "vaswani_transformer_base", "--encoder-embed-dim", "64", "--decoder-ffn-embed-dim", "32")
     assert (args.decoder_embed_dim, args.decoder_output_dim, args.decoder_input_dim) == (64, 64, 64)
     assert (args.encoder_ffn_embed_dim, args.decoder_ffn_embed_dim) == (2048, 32)
+    words = ("--encoder-layers", "2", "--encoder-attention-heads", "4", "--encoder-embed-dim", "64")
+    names = [f"decoder_{name}" for name in ("layers", "attention_heads", "embed_dim", "ffn_embed_dim")]
+    ours, stock = (parse("--arch", name, *words) for name in ("vaswani_transformer_base", "transformer"))
+    assert [getattr(ours, name) for name in names] == [getattr(stock, name) for name in names]
 
 
 @pytest.mark.parametrize("size, millions", [("base", 63), ("big", 214), ("big_en_fr", 214)])

@@ -108,7 +108,7 @@ def test_nothing_but_padding_costs_nothing(build, both, sample):
         assert loss == 0 and all(not gradient.any() for gradient in gradients.values())
 
 
-LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}]
+LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
 
 
 @pytest.mark.parametrize("call", LIMITS, ids=str)
@@ -122,6 +122,7 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
         model = model.half()
     if "bias" in call:
         model.decoder.output_projection = torch.nn.Linear(16, 50)
+    model.find_unused_parameters = "find_unused" in call  # as DistributedDataParallel has it
     options = {name: value for name, value in call.items() if name == "ignore_prefix_size"}
     ours, theirs = (loss_of(model, sample, call.get("reduce", True))[0] for loss_of in both(**options))
     assert torch.equal(ours, theirs)

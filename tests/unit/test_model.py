@@ -1,12 +1,17 @@
 """What must hold for every architecture: no leaks, live gradients, activation checkpointing, precision."""
 
+import pickle
+
 import pytest
 import torch
 
 from user_dir.architectures import FAMILIES
+from user_dir.attention import MultiheadAttention
 from user_dir.config import UnsupportedOption
+from user_dir.errors import InputError
+from user_dir.model import TransformerModel
 
-from support import EOS, PAD, PRE_NORM
+from support import EOS, PAD, PRE_NORM, training_options
 
 ARCHITECTURES = [
     pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
@@ -138,3 +143,31 @@ def test_torchscript_is_refused_by_name(build, arch):
         build(arch, export=True)
     with pytest.raises(UnsupportedOption, match="torch.jit.script cannot .*: nmt-export-torchscript"):
         torch.jit.script(build(arch))
+
+
+def test_what_is_asked_goes_to_other_processes(build, dictionary):
+    """fairseq starts a process for each GPU, which is given the options and nothing else."""
+    args = training_options("data", "--task", "translation", "--arch", "vaswani_transformer_tiny")
+    assert not TransformerModel.asked_to_train
+    there = pickle.loads(pickle.dumps(args))
+    with pytest.raises(InputError, match="--optimizer is missing"):
+        TransformerModel.build_model(there, None)
+    assert not hasattr(there, "asked_to_train")  # nor is it in a checkpoint
+
+
+@every_architecture
+def test_weights_that_nobody_reads(build, batch, monkeypatch, arch, norm):
+    """Evaluated, only the last layer's encoder–decoder attention tells its weights."""
+    model, told = build(arch, decoder_layers=3, **norm), []
+    attend = MultiheadAttention.compute_heads
+
+    def compute_heads(self, *args):
+        told.append(args[-1])
+        return attend(self, *args)
+
+    monkeypatch.setattr(MultiheadAttention, "compute_heads", compute_heads)
+    model(**batch)
+    assert told == [False] * (len(told) - 1) + [True]
+    told.clear()
+    model.train()(**batch)
+    assert not any(told)

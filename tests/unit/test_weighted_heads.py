@@ -145,3 +145,12 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
     again = options(branch_residual="shared")
     models.ARCH_CONFIG_REGISTRY[WEIGHTED](again)
     assert again.branch_residual == "shared"
+
+
+def test_in_inference_mode(build, batch):
+    """Tensors made there have no versions, by which a change would be noticed."""
+    with torch.inference_mode():
+        model = shared(build)
+        expected = model(**batch)[0]
+        model.make_generation_fast_()
+        assert torch.equal(model(**batch)[0], expected)

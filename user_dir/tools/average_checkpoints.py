@@ -64,9 +64,12 @@ def average(paths: list[pathlib.Path]) -> dict:
                 raise InputError(f"{name} in {path} is not finite: the training diverged")
             value = value.float()
             sums[name] = sums[name] + value if name in sums else value
+    averaged: dict[tuple, torch.Tensor] = {}  # by place in memory: fairseq's file has shared parameters once
     for name, value in model.items():
         if value.is_floating_point():
-            model[name] = (sums[name] / len(paths)).to(value.dtype)
+            mean = (sums[name] / len(paths)).to(value.dtype)
+            known = averaged.setdefault((value.data_ptr(), *value.shape, *value.stride()), mean)
+            model[name] = known if torch.equal(known, mean) else mean
     return without_training_state(state)
 
 

@@ -32,6 +32,8 @@ COMPUTED = {
 
 def refuse(path: pathlib.Path, cfg) -> None:
     """Raises InputError, with the reason, for a model that CTranslate2 does not compute."""
+    from ctranslate2.converters import fairseq as stock
+
     for option, (value, what) in COMPUTED.items():
         if getattr(cfg, option) != value:
             given = f"--{option.replace('_', '-')} {getattr(cfg, option)}"
@@ -39,8 +41,10 @@ def refuse(path: pathlib.Path, cfg) -> None:
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         raise InputError(f"{path} has no table of keys and one of values that all heads of a layer share{NOT_COMPUTED}")
-    if relative == (cfg.absolute_positions == "add"):
+    if relative != cfg.no_token_positional_embeddings:
         raise InputError(f"{path} has not either distances or sinusoids{NOT_COMPUTED}")
+    if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
+        raise InputError(f"{path} has --activation-fn {cfg.activation_fn}{NOT_COMPUTED}")
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
             raise InputError(f"{path} has another --…-{name.replace('_', '-')} in the decoder{NOT_COMPUTED}")

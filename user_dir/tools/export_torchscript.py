@@ -34,7 +34,8 @@ class LogProbabilities(nn.Module):
         self.encoder, self.decoder = model.encoder, model.decoder
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        logits, _ = self.decoder(target, encoder_out=self.encoder(source))
+        no_layer = -1  # whose attention weights would be returned
+        logits, _ = self.decoder(target, encoder_out=self.encoder(source), alignment_layer=no_layer)
         return logits.log_softmax(-1)
 
 
@@ -52,7 +53,6 @@ def traced(path: pathlib.Path, data: pathlib.Path) -> tuple[torch.jit.ScriptModu
         InputError: if the program cannot be made
     """
     (model,), task, _ = load_models([path], data, autocast="off")
-    model.decoder.make_generation_fast_()  # no attention weights
     if model.cfg.restricted_attention != "none":
         given = f"--restricted-attention {model.cfg.restricted_attention}"
         raise InputError(f"{path} has {given}, whose blocks no program of torch.jit's can cut: use nmt-translate")

@@ -5,8 +5,8 @@
 "V that fit" has the sizes of a joint vocabulary with which a model has, rounded, the published number. No paper prints
 the size that it counted: Vaswani et al. 2017 (section 5.1) say "about 37000".
 
---cost adds the floating-point operations of the papers' training: of 100,000 updates, the big models' 300,000, with
-25,000 subwords a side in sentences of 25. Vaswani et al. (Table 2) estimate 3.3e18 and 2.3e19 from hours and GPUs.
+--cost adds the floating-point operations of the papers' training: of the paper's updates with 25,000 subwords a side in
+sentences of 25. Vaswani et al. (Table 2) estimate 3.3e18 and 2.3e19, of base and big, from hours and GPUs.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from .. import registration  # noqa: F401
+from ..families import FAMILIES
 from ..paper_tables import SIZES, TABLES, Row
 from .shared.command import exit_in_one_line, new_parser, positive
 from .shared.markdown import table
@@ -44,7 +45,7 @@ def count(row: Row, vocabulary: int) -> int:
 
 def cost(row: Row, vocabulary: int) -> float:
     """Floating-point operations of the papers' training of the row's model."""
-    updates, tokens, length = 300_000 if row.big else 100_000, 25_000, 25
+    updates, tokens, length = FAMILIES[row.family].updates[row.big], 25_000, 25
     return operations(build(row, vocabulary, "cpu"), length, length) / length * tokens * updates
 
 

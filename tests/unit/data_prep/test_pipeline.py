@@ -62,3 +62,9 @@ def test_the_standard_split_of_iwslt14(tmp_path):
         folder = tmp_path / "out" / ("clean" if part == "train" else "tok")
         found = [(folder / f"{part}.{language}").read_text(encoding="utf-8").splitlines() for language in texts]
         assert [list(pair) for pair in zip(*found)] == pairs
+
+
+def test_a_published_split_takes_no_other(tmp_path, capsys):
+    options = ["--source-lang", "de", "--target-lang", "en", "--held-out", "100", "--output", str(tmp_path / "out")]
+    assert prepare.main(["iwslt14", *options]) == 1
+    assert "--held-out 100: IWSLT" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -30,6 +30,15 @@ def test_mean_of_named_files(tmp_path):
     assert state["cfg"]["model"].arch == "x"
 
 
+def test_shared_parameters_stay_shared(tmp_path):
+    """One place in fairseq's file for all their names; others of the same values have their own."""
+    shared, other = torch.ones(2), torch.ones(2)
+    files = [checkpoint(tmp_path / f"{i}.pt", 1.0, embed=shared, output=shared, other=other) for i in range(2)]
+    model = averaged(tmp_path, *files)["model"]
+    embed, output, other = (model[name].data_ptr() for name in ("embed", "output", "other"))
+    assert embed == output != other
+
+
 def test_sums_in_float32(tmp_path):
     """In float16 2048 + 1 is 2048: a running sum would lose the small ones."""
     files = [checkpoint(tmp_path / f"{i}.pt", value, torch.float16) for i, value in enumerate((2048.0, 1.0, 1.0, 2.0))]

@@ -1,6 +1,7 @@
 """python -m user_dir.tools.export_ctranslate2: CTranslate2 gives the translations and probabilities of the model."""
 
 import shutil
+import types
 
 import pytest
 import torch
@@ -55,6 +56,19 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
     lines = capsysbinary.readouterr().out.decode().splitlines()
     expected = ExportedTranslator(folder).translate(texts)
     assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
+
+
+def test_longest_outputs(folder):
+    """50 subwords more than the longest row of like length, and </s>: a long one leaves others as they are."""
+    translator, given = ExportedTranslator(folder), []
+
+    def translate_batch(sources, max_decoding_length, **_):
+        given.append((sorted(map(len, sources)), max_decoding_length))
+        return [types.SimpleNamespace(hypotheses=[["a"]], scores=[0.0]) for _ in sources]
+
+    translator.model = types.SimpleNamespace(translate_batch=translate_batch)
+    assert len(translator.best(["a " * length for length in (3, 200, 2)], 1)) == 3
+    assert given == [([2, 3], 54), ([200], 251)]
 
 
 def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
@@ -121,6 +135,8 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
         ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "not either distances or sinusoids"),
         ("weighted_transformer", {}, r"branches with weights \(--branched-attention encoder_decoder\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),
+        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "not either distances or sinusoids"),
+        ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),
         ("vaswani_transformer", {"attention_key_dim": 3}, r"keys of another size .*\(--attention-key-dim 3\)"),
         ("vaswani_transformer", {"restricted_attention": "both"}, "self-attention to a neighbourhood"),
         ("vaswani_transformer", {"encoder_normalize_before": True}, "another --…-normalize-before in the decoder"),

@@ -42,3 +42,11 @@ def test_cost(capsys, monkeypatch):
     of_parameters = 6 * tool.count(row, 1000) * 25_000 * 100_000
     assert printed.splitlines()[0].endswith("| FLOPs of training |")
     assert float(printed.split("|")[-2]) == pytest.approx(of_parameters, rel=0.02)
+
+
+def test_cost_of_the_papers_updates(monkeypatch):
+    """Ahmed et al. 2017, section 4: 60,000 and, of big models, 250,000."""
+    monkeypatch.setattr(tool, "build", lambda *_: None)
+    monkeypatch.setattr(tool, "operations", lambda model, source, target: source)
+    rows = [row for row in TABLES["ahmed-depth"] if row.family == "weighted_transformer"]
+    assert [tool.cost(row, 1000) / 25_000 for row in rows] == [60_000] * 4 + [250_000]

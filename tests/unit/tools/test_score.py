@@ -1,5 +1,6 @@
 """python -m user_dir.tools.score: sacrebleu's own numbers, and one clear line on bad input."""
 
+import gzip
 import re
 
 import pytest
@@ -86,7 +87,14 @@ def too_long(files):
     return [path, "--reference", files.write("b.en", files.sentences[:100])]
 
 
+def cut_off(files):
+    path = files.folder / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"a line\n" * 1000)[:-20])
+    return [path, "--reference", files.reference]
+
+
 MISTAKES = [
+    (cut_off, "a.txt.gz cannot be read: Compressed file ended before"),
     (
         missing_segment,
         r"a.log: 2 of 120 segments were not translated, the first is number 3 .*--required-batch-size-multiple 1",

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import pathlib
 import re
+import zlib
 
 from sacrebleu.utils import smart_open
 from sacremoses import MosesDetokenizer
@@ -41,8 +42,8 @@ def read_lines(path: pathlib.Path) -> list[str]:
             lines = [line.rstrip() for line in file]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start})") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, EOFError, zlib.error) as error:  # the latter two of damaged .gz files
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not any(lines):
         raise InputError(f"{path} is empty")
     return lines

@@ -8,23 +8,38 @@ from user_dir.tools.shared.training_cost import cost, operations, shown
 
 from support import SMALL
 
+D, FFN, LAYERS = SMALL["encoder_embed_dim"], SMALL["encoder_ffn_embed_dim"], SMALL["encoder_layers"]
 POINTS = {50: {"wpb": 10.0, "train_wall": 3.0}, 100: {"wpb": 20.0, "train_wall": 4.0}}
 
 
 @pytest.mark.parametrize("source, target", [(5, 4), (1, 9)])
 def test_operations(build, dictionary, source, target):
     """Each product is one forward and two backward, of two operations for a multiply-add."""
-    d, ffn, layers = SMALL["encoder_embed_dim"], SMALL["encoder_ffn_embed_dim"], SMALL["encoder_layers"]
-    encoder = source * (4 * d * d + 2 * d * ffn) + 2 * source * source * d
-    own = target * (4 * d * d + 2 * d * ffn) + 2 * target * target * d
-    other = 2 * target * d * d + 2 * source * d * d + 2 * target * source * d
-    expected = 6 * (layers * (encoder + own + other) + target * d * len(dictionary))
+    encoder = source * (4 * D * D + 2 * D * FFN) + 2 * source * source * D
+    own = target * (4 * D * D + 2 * D * FFN) + 2 * target * target * D
+    other = 2 * target * D * D + 2 * source * D * D + 2 * target * source * D
+    expected = 6 * (LAYERS * (encoder + own + other) + target * D * len(dictionary))
     assert operations(build("vaswani_transformer_base"), source, target) == expected
 
 
-@pytest.mark.parametrize("family", ["relative_transformer", "weighted_transformer"])
-def test_a_variant_has_more(build, family):
-    assert operations(build(f"{family}_base"), 5, 4) > operations(build("vaswani_transformer_base"), 5, 4)
+def test_operations_of_the_variants(build):
+    """Beside the base's: a^K and a^V, a product with the 2k+1 rows of a table for each position; κ and α have none."""
+    base = operations(build("vaswani_transformer_base"), 9, 8)
+    relative = operations(build("relative_transformer_base", relative_distance=2), 9, 8)
+    assert relative == base + 6 * LAYERS * (9 + 8) * 2 * 5 * D
+    assert operations(build("weighted_transformer_base", branch_residual="shared"), 9, 8) == base
+
+
+def test_operations_of_branches(build, dictionary):
+    """x W1 and head_i (W^O_i W1_i), where the base has one product with W1; W^O_i W1_i and β W1 are made once."""
+    source, target, branches = 9, 8, SMALL["encoder_attention_heads"]
+    ffn = 2 * D * FFN + D * FFN // branches
+    once = D * D * FFN // branches + D * FFN
+    encoder = source * (4 * D * D + ffn) + 2 * source * source * D + once
+    own = target * 4 * D * D + 2 * target * target * D
+    other = target * (2 * D * D + ffn) + 2 * source * D * D + 2 * target * source * D + once
+    expected = 6 * (LAYERS * (encoder + own + other) + target * D * len(dictionary))
+    assert operations(build("weighted_transformer_base"), source, target) == expected
 
 
 def test_shown():
