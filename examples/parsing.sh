@@ -14,14 +14,15 @@ set -euo pipefail
 refuse() { echo "parsing.sh: $*" >&2; exit 1; }
 
 TREEBANK=${TREEBANK:-} PARSED=${PARSED:-}
-if [ -z "$TREEBANK" ]; then SIZE=${SIZE:-tiny}; else SIZE=${SIZE:-${PARSED:+big}} SIZE=${SIZE:-base}; fi
-corpus=$([ -n "$TREEBANK" ] && echo wsj || echo sample_trees)${PARSED:+.parsed} source=words target=brackets size=$SIZE
-checkpoints=1250
+if [ -z "$TREEBANK" ]; then corpus=sample_trees size=${SIZE:-tiny}
+elif [ -z "$PARSED" ]; then corpus=wsj size=${SIZE:-base}
+else corpus=wsj.parsed size=${SIZE:-big}; fi
+source=words target=brackets checkpoints=1250
 # d_ff and heads are those of the size. Dropout, rate, warm-up, and no shared matrices are tensor2tensor's
 # transformer_parsing_base and _big; the paper has "a small number of experiments" for these, the batch of its base
 # model, and the vocabularies.
 shape=(--encoder-layers 4 --decoder-layers 4 --encoder-embed-dim 1024 --decoder-embed-dim 1024)
-case $SIZE in
+case $size in
   base)  # the rate is 0.5 * d_model^-0.5 * warmup^-0.5 at its peak
     preparation=(--bpe-operations 16000) training=(--dropout 0.2 --attention-dropout 0.2)
     batch=25000 rate=1.24e-4 warmup=16000 ;;
@@ -30,7 +31,7 @@ case $SIZE in
     shape=(--encoder-layers 2 --decoder-layers 2)
     preparation=(--bpe-operations 200) training=(--dropout 0.1 --clip-norm 1)
     batch=1000 rate=3e-3 warmup=200 updates=600 average=1 ;;
-  *) refuse "SIZE=$SIZE is none of tiny, base and big" ;;
+  *) refuse "SIZE=$size is none of tiny, base and big" ;;
 esac
 # The paper divides by ((5 + length)/6)^0.3, fairseq by length^0.3.
 generation=(--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300)
@@ -40,7 +41,7 @@ for name in TREEBANK PARSED; do
   [ -z "${!name}" ] || [ -e "${!name}" ] || refuse "$name=${!name}: there is no such folder"
 done
 [ -z "$PARSED" ] || [ -n "$TREEBANK" ] || refuse "PARSED adds to a treebank; name that, too: TREEBANK=FOLDER"
-case $SIZE$PARSED in  # the data of the two have other subwords, and folders by PARSED
+case $size$PARSED in  # the data of the two have other subwords, and folders by PARSED
   big) refuse "SIZE=big is trained with a parser's trees; name them, too: PARSED=FOLDER" ;;
   base?*) refuse "SIZE=base is WSJ only; leave PARSED out, or take SIZE=big" ;;
 esac

@@ -96,11 +96,12 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
     """
     if not hasattr(options, "restore_file"):  # a model's options alone
         return
-    given = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
     last = pathlib.Path(options.save_dir) / LAST
     if options.restore_file == LAST and last.exists():  # a fine-tuning that goes on does not begin again
         given = {"--save-dir": last}
-    given = {option: pathlib.Path(path) for option, path in given.items() if path and path != LAST}
+    else:
+        named = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
+        given = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
     for option, path in given.items():
         if option == "--save-dir":
             where, mend = "", "choose another --save-dir, or remove it to train from the beginning"

@@ -85,13 +85,17 @@ class BranchWeightedMatrix(nn.Module):
 
     def scaled(self, matrix: Tensor, attention: BranchWeightedAttention, which: int) -> Tensor:
         """matrix [d, M·f] with the columns of branch i times M κ_i (`which` 0) or M α_i (1)."""
-        weights = (attention.kappa, attention.alpha)[which]
-        if self.kept is None or matrix.is_inference():  # those have no versions
+
+        def result() -> Tensor:
             return scale_branches(matrix, attention.branches * attention.kappa_alpha()[which])
+
+        if self.kept is None or matrix.is_inference():  # those have no versions
+            return result()
+        weights = (attention.kappa, attention.alpha)[which]
         # Somebody may look what other branch weights would do, or move the model.
         versions = (matrix._version, weights._version, matrix.data_ptr())
         if self.kept[0] != versions:
-            self.kept = (versions, scale_branches(matrix, attention.branches * attention.kappa_alpha()[which]))
+            self.kept = (versions, result())
         return self.kept[1]
 
 
