@@ -22,6 +22,8 @@ class FastTranslationTask(TranslationTask):
     - The log of a training has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
 
+    epochs = None  # the iterator over the training set
+
     def build_model(self, cfg, from_checkpoint=False):
         if from_checkpoint:
             refuse_evaluated("the checkpoint", "model", cfg)
@@ -32,15 +34,19 @@ class FastTranslationTask(TranslationTask):
             seq_gen_cls = BeamSearchGenerator
         return super().build_generator(models, args, seq_gen_cls, **kwargs)
 
-    def get_batch_iterator(self, *args, update_epoch_batch_itr=False, **kwargs):
-        """As fairseq's; `update_epoch_batch_itr` makes the same batches in each epoch, in one iterator for all epochs.
+    def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
+        """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.
 
         fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
         and owns a worker process, which lives until Python's collector finds the cycle: dozens of epochs later.
         """
         with open_dict(self.cfg):
             self.cfg.rebuild_batches = bool(update_epoch_batch_itr)  # fairseq reads it here and has no option for it
-        return super().get_batch_iterator(*args, update_epoch_batch_itr=False, **kwargs)
+        if not update_epoch_batch_itr:
+            return super().get_batch_iterator(dataset, *args, **kwargs)
+        if self.epochs is None or self.epochs.dataset is not dataset:
+            self.epochs = super().get_batch_iterator(dataset, *args, **{**kwargs, "disable_iterator_cache": True})
+        return self.epochs
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
@@ -49,7 +55,7 @@ class FastTranslationTask(TranslationTask):
 
 
 def resident_memory() -> int | None:
-    """Bytes of this process and of the processes that it has started by multiprocessing; None where this is not Linux."""
+    """Bytes of this process and of those that it has started by multiprocessing; None where this is not Linux."""
     total = 0
     for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
         try:

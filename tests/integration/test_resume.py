@@ -2,7 +2,6 @@
 data-prep, and a recipe as a whole."""
 
 import os
-import pathlib
 import random
 import re
 import shutil
