@@ -62,6 +62,7 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
         (["tatoeba", "--test", "a", "b"], ("fr", "en"), ["--valid and --test go with --train"]),
         (["tatoeba", "--bpe-operations", "0"], ("fr", "en"), ["--bpe-operations", "at least 1", "--help"]),
+        (["tatoeba", "--max-ratio", "nan"], ("fr", "en"), ["--max-ratio", "at least 1"]),
         (["tatoeba", "--mirror", "/nowhere"], ("fr", "en"), ["/nowhere: has no file nmt-0.0.6.tar.gz"]),
         (["tatoeba", "--registry", "/nowhere"], ("fr", "en"), ["/nowhere: not readable as a registry"]),
     ],
