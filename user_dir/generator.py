@@ -1,4 +1,4 @@
-"""Beam search with fairseq's results, without the work that they do not need; --task fast_translation has it.
+"""Beam search with fairseq's results, without the work that they do not need; task.py has it.
 
 At every step fairseq's generator goes some eight times over the probabilities of all words after all hypotheses, and
 copies what it knows of each hypothesis. Here the best words are found from the best of each of about √V groups of
@@ -7,20 +7,14 @@ its last word and its predecessor are kept: it is read backwards when it is comp
 """
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from fairseq import search
-from fairseq.dataclass import ChoiceEnum
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
-from .config import option
-from .evaluated_options import refuse_evaluated
 from .model import TransformerModel
 
 LARGE = 2**19  # From more probabilities on groups pay: of 4,700,000 the best are found in 1.4 ms, and not in 4.7.
@@ -40,33 +34,6 @@ class VaswaniLengthPenalty(float):
 
 
 LENGTH_PENALTIES = {"fairseq": float, "vaswani": VaswaniLengthPenalty}
-
-
-@dataclass
-class FastTranslationConfig(TranslationConfig):
-    lenpen_form: ChoiceEnum([*LENGTH_PENALTIES]) = option(
-        "fairseq",
-        "hypotheses' log-probabilities are divided by length^A, A of --lenpen (fairseq), or by ((5 + length)/6)^A "
-        "(vaswani: Vaswani et al. 2017, section 6.1)",
-    )
-
-
-@register_task("fast_translation", dataclass=FastTranslationConfig)
-class FastTranslationTask(TranslationTask):
-    """fairseq's `translation` with BeamSearchGenerator; a checkpoint of one is one of the other."""
-
-    def build_model(self, cfg, from_checkpoint=False):
-        if from_checkpoint:
-            refuse_evaluated("the checkpoint", "model", cfg)
-        return super().build_model(cfg, from_checkpoint)
-
-    def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
-        if seq_gen_cls is None and not getattr(args, "print_alignment", False):
-            seq_gen_cls = BeamSearchGenerator
-        built = super().build_generator(models, args, seq_gen_cls, **kwargs)
-        if isinstance(built, SequenceGenerator):  # and not the scores of references, which have no penalty
-            built.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](built.len_penalty)
-        return built
 
 
 class BeamSearchGenerator(SequenceGenerator):

@@ -10,4 +10,4 @@ from .compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
 refuse_bypassing_fairseq()
 allow_fairseq_checkpoints()
 
-from . import architectures, criterion, generator, optimizer  # noqa: E402,F401  (they must follow the check)
+from . import architectures, criterion, optimizer, task  # noqa: E402,F401  (they must follow the check)

@@ -11,7 +11,7 @@ from fairseq.optim.adam import Adam
 
 from user_dir.architectures import SIZES, size_options
 from user_dir.branch_log import branched_blocks
-from user_dir.generator import FastTranslationConfig, FastTranslationTask
+from user_dir.task import FastTranslationConfig, FastTranslationTask
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 

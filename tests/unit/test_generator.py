@@ -10,8 +10,9 @@ from fairseq.tasks.translation import TranslationTask
 
 from user_dir import generator
 from user_dir.architectures import FAMILIES
-from user_dir.generator import FastTranslationConfig, FastTranslationTask, best_words
+from user_dir.generator import best_words
 from user_dir.model import TransformerModel
+from user_dir.task import FastTranslationConfig, FastTranslationTask
 
 from support import PAD, assert_same, randomise, words
 
