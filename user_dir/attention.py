@@ -42,13 +42,16 @@ class MultiheadAttention(modules.MultiheadAttention):
             self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)
             self.reset_parameters()
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, after: int = 0):
-        """Eq. 1 for all heads at once.
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
+        """Eq. 1 for all heads at once; a variant with other scores or values overrides this.
 
         Args:
             q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: their queries, keys and values
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
-            after: in self-attention, the keys behind the last query: the queries are the T positions before these
+            first_query: in self-attention, the place of the first query among the keys: key s is j − i =
+                s − (first_query + t) positions after query t. 0 for a whole sentence; S − 1 for the token that decoding
+                has reached (of all S so far, or of those that a restricted attention keeps); elsewhere for a block of
+                restricted attention, whose keys are the block's and its neighbours'. Absent positions are masked.
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
@@ -127,7 +130,8 @@ class MultiheadAttention(modules.MultiheadAttention):
             mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
         else:
             q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        heads, weights = self.attend(q, k, v, mask, need_weights)
+        first_query = k.size(2) - length if self.self_attention else 0
+        heads, weights = self.attend(q, k, v, mask, need_weights, first_query)
         if k.size(0) != batch:
             heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
         return heads.permute(2, 0, 1, 3), weights

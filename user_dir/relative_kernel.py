@@ -37,12 +37,12 @@ class RelativeAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, after: int, dropout: float, need_weights: bool):
+    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, first_query: int, dropout: float, need_weights: bool):
         """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v], or None.
 
         The weights that it returns have no derivative.
         """
-        index = index_of_rows(q.size(2), k.size(2), reach, after, q.device)
+        index = index_of_rows(q.size(2), k.size(2), reach, first_query, q.device)
         q, k, v = heads_first(q), heads_first(k), heads_first(v)
         z, scale = q.new_empty(*q.shape[:3], v.size(3)), q.size(3) ** -0.5
         if mask is not None:
@@ -136,12 +136,12 @@ def groups(q: Tensor, positions: int) -> list[slice]:
 
 
 @functools.lru_cache(maxsize=4)
-def index_of_rows(length: int, positions: int, reach: int, after: int, device: torch.device) -> Tensor:
-    """[T·S]: where the row of distance s − (t + S − after − T) stands in [T, r].
+def index_of_rows(length: int, positions: int, reach: int, first_query: int, device: torch.device) -> Tensor:
+    """[T·S]: where the row of distance s − (first_query + t) stands in [T, r].
 
     All layers of a model ask for the same.
     """
     key = torch.arange(positions, device=device)
-    query = key[positions - after - length : positions - after, None]
-    rows = (key - query).clamp_(-reach, reach).add_(reach)
-    return rows.add_((query - query[0]) * (2 * reach + 1)).flatten()
+    query = torch.arange(length, device=device)[:, None]
+    rows = (key - (first_query + query)).clamp_(-reach, reach).add_(reach)
+    return rows.add_(query * (2 * reach + 1)).flatten()

@@ -77,7 +77,7 @@ class Restricted:
         q = F.pad(q, (0, 0, 0, missing)).unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1)
         windows = (F.pad(x, (0, 0, self.reach, missing + after)).unfold(2, size, block).mT for x in (k, v))
         k, v = (x.transpose(1, 2).flatten(0, 1) for x in windows)  # [B · blocks, h, size, d_z]
-        heads, _ = self.attend(q, k, v, mask, need_weights=False, after=after)
+        heads, _ = self.attend(q, k, v, mask, need_weights=False, first_query=self.reach)
         heads = heads.unflatten(0, (batch, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1)  # [blocks · block, B, h, d_v]
         return heads[:length]
 
