@@ -41,7 +41,8 @@ class ByIndex(RelativeMultiheadAttention):
 
     def attend(self, q, k, v, mask, need_weights, first_query=0):
         query = first_query + torch.arange(q.size(2), device=q.device)
-        rows = (torch.arange(k.size(2), device=q.device) - query[:, None]).clamp(-self.distance, self.distance) + self.distance
+        distance = torch.arange(k.size(2), device=q.device) - query[:, None]
+        rows = distance.clamp(-self.distance, self.distance) + self.distance
         scores = (q @ k.mT + self.scores(q, self.each(self.relative_keys, q), rows)) * self.key_dim**-0.5
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask

@@ -65,7 +65,7 @@ def test_cached_self_attention_equals_full(kind, steps, neighbourhood):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_traced_one_computes_the_same(kind):
     """A program of one length."""
-    module, x = build_attention(kind, 6).eval(), torch.randn(LENGTH, 3, MODEL, dtype=torch.double)
+    module, x = build_attention(kind, 6).requires_grad_(False), torch.randn(LENGTH, 3, MODEL).double()
 
     def attend(x):
         return module(x, x, x, need_weights=False)[0]
