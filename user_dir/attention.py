@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fairseq import modules
 from torch import Tensor, nn
 
-from .masks import causal_mask, visible_keys
+from .masks import visible_keys
 from .products import linear
 
 # Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
@@ -105,7 +105,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             query: [T, B, d]
             key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
             key_padding_mask: [B, S], True at padding
-            incremental_state: the cache of a decoder that is fed a few tokens at a time
+            incremental_state: the cache of a decoder that is fed one token at a time (T = 1)
             static_kv: keys and values of the first cached call hold for all later ones (encoder–decoder attention)
             attn_mask: [T, S], added to the scores
             need_weights: also return the attention weights, averaged over the heads
@@ -113,6 +113,9 @@ class MultiheadAttention(modules.MultiheadAttention):
 
         Returns:
             output [T, B, d]; weights [B, T, S], or [h, B, T, S] of each head, or None
+
+        Raises:
+            ValueError: for several queries and a cache, which fairseq's decoder never gives: not for forced prefixes
         """
         if before_softmax:
             raise NotImplementedError("scores before the softmax are not kept by this attention")
@@ -133,18 +136,20 @@ class MultiheadAttention(modules.MultiheadAttention):
         first_query = k.size(2) - length if self.self_attention else 0
         heads, weights = self.attend(q, k, v, mask, need_weights, first_query)
         if k.size(0) != batch:
-            heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
+            heads, weights = ungroup_beams(heads), ungroup_beams(weights)
         return heads.permute(2, 0, 1, 3), weights
 
     # cached decoding
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
-        """As `project`, for queries that continue what `incremental_state` holds; also the mask.
+        """As `project`, for the query that continues what `incremental_state` holds; also the mask.
 
-        Self-attention: the T queries are the last of the S positions seen so far, whose keys and values are in buffers
+        Self-attention: the query is the last of the S positions seen so far, whose keys and values are in buffers
         [capacity, B, h, d_z], written in place. Encoder–decoder attention: the keys of a sentence are kept once for all
-        its beams, and the beams become further queries of that sentence.
+        its beams, and the beams become queries of that sentence.
         """
+        if len(query) != 1:
+            raise ValueError(f"cached attention takes one query at a time, as fairseq's decoder does, not {len(query)}")
         cache = self._get_input_buffer(incremental_state)
         if self.self_attention:
             if not cache:  # no weight changes while a batch is decoded: join them once
@@ -152,13 +157,13 @@ class MultiheadAttention(modules.MultiheadAttention):
             q, *new = self.split_heads(query, *cache["fused"])
             seen = cache.get("length", 0)
             keys, values = (append(cache.get(name), seen, x) for name, x in zip(("keys", "values"), new, strict=True))
-            length = seen + q.size(2)
+            length = seen + 1
             k, v = (buffer[:length].permute(1, 2, 0, 3) for buffer in (keys, values))
             padding = self._append_prev_key_padding_mask(
                 key_padding_mask, cache.get("prev_key_padding_mask"), k.size(0), k.size(2), static_kv=False
             )
             padding = None if padding is None else padding.bool()
-            mask = visible_keys(padding, causal_mask(q.size(2), k), q.dtype)
+            mask = visible_keys(padding, None, q.dtype)
             cache |= {"keys": keys, "values": values, "length": length, "prev_key_padding_mask": padding}
         else:
             if not cache:
@@ -169,8 +174,8 @@ class MultiheadAttention(modules.MultiheadAttention):
                 cache = {"beams": beams, "prev_key": k, "prev_value": v, "mask": mask}
             k, v, mask = cache["prev_key"], cache["prev_value"], cache["mask"]
             (q,) = self.split_heads(query, *fuse(self.q_proj))
-            if cache["beams"] > 1:  # [B·beams, h, T, d_k] → [B, h, beams·T, d_k]
-                q = q.unflatten(0, (-1, cache["beams"])).transpose(1, 2).flatten(2, 3)
+            if cache["beams"] > 1:  # [B·beams, h, 1, d_k] → [B, h, beams, d_k]
+                q = q.squeeze(2).unflatten(0, (-1, cache["beams"])).transpose(1, 2)
         self._set_input_buffer(incremental_state, cache)
         return q, k, v, mask
 
@@ -226,15 +231,13 @@ def fuse(*projections: nn.Linear):
 
 
 def append(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
-    """A buffer [capacity, B, h, d_z]: the first `length` positions of `buffer`, then those of `new` [B, h, T, d_z]."""
-    new = new.permute(2, 0, 1, 3)
-    total = length + len(new)
-    if buffer is None or total > len(buffer):
-        grown = new.new_empty(max(total, 2 * length), *new.shape[1:])
+    """A buffer [capacity, B, h, d_z]: the first `length` positions of `buffer`, then that of `new` [B, h, 1, d_z]."""
+    if buffer is None or length == len(buffer):
+        grown = new.new_empty(max(1, 2 * length), *new.squeeze(2).shape)
         if length:
             grown[:length] = buffer[:length]
         buffer = grown
-    buffer[length:total] = new
+    buffer[length] = new.squeeze(2)
     return buffer
 
 
@@ -248,9 +251,9 @@ def reorder(buffer: Tensor, length: int, order: Tensor) -> Tensor:
     return reordered
 
 
-def ungroup_beams(x: Tensor | None, length: int) -> Tensor | None:
-    """[B, h, beams·T, …] → [B·beams, h, T, …]"""
-    return None if x is None else x.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+def ungroup_beams(x: Tensor | None) -> Tensor | None:
+    """[B, h, beams, …] → [B·beams, h, 1, …]"""
+    return None if x is None else x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
 
 def shared_beams(key: Tensor, beams: int) -> int:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from user_dir.attention import WIDENED, MultiheadAttention, fused_attention
-from user_dir.masks import causal_mask, visible_keys
+from user_dir.masks import visible_keys
 
 from support import heads_by_equation
 
@@ -58,7 +58,8 @@ def test_bfloat16_stays_close(length, kind, training):
     q, k, v, direction = torch.randn(4, 2, HEADS, length, 4, dtype=torch.bfloat16)
     padding = torch.zeros(2, length, dtype=torch.bool)
     padding[0, -3:] = True
-    mask = visible_keys(padding, causal_mask(length, k) if kind == "decoder" else None, torch.bfloat16)
+    future = torch.full((length, length), float("-inf")).triu(1) if kind == "decoder" else None
+    mask = visible_keys(padding, future, torch.bfloat16)
     results = []
     for dtype in (torch.float, torch.bfloat16):
         inputs = [x.to(dtype).requires_grad_() for x in (q, k, v)]
@@ -89,17 +90,22 @@ def test_dropout_acts_on_the_weights_in_training_only():
     assert torch.equal(evaluated, again)
 
 
-@pytest.mark.parametrize("steps", [[1] * 6, [3, 1, 2], [6]])
-def test_cached_self_attention_equals_full(steps):
+def test_cached_self_attention_equals_full():
     torch.manual_seed(1)
     module = MultiheadAttention(MODEL, HEADS, self_attention=True).double()
     x = torch.randn(6, 3, MODEL, dtype=torch.double)
     mask = torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1)
     full, _ = module(x, x, x, attn_mask=mask, need_weights=False)
     state, outputs = {}, []
-    for part in x.split(steps):
+    for part in x.split(1):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
     torch.testing.assert_close(torch.cat(outputs), full)
+
+
+def test_a_cached_call_takes_one_query():
+    module, x = MultiheadAttention(MODEL, HEADS, self_attention=True), torch.randn(2, 3, MODEL)
+    with pytest.raises(ValueError, match="one query at a time"):
+        module(x, x, x, incremental_state={})
 
 
 @pytest.mark.parametrize("tied", [True, False])
