@@ -59,11 +59,13 @@ class MultiheadAttention(modules.MultiheadAttention):
         dropout = self.dropout_now()
         if not need_weights:
             return fused_attention(q, k, v, mask, dropout, self.training), None
-        scores = q @ k.transpose(-1, -2) * self.key_dim**-0.5  # [B, h, T, S]
-        if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-        weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
-        return F.dropout(weights, dropout) @ v, weights
+        wide = at_least_float32(q.dtype)
+        with torch.autocast(q.device.type, enabled=False):
+            scores = q.to(wide) @ k.to(wide).mT * self.key_dim**-0.5  # [B, h, T, S]
+            if mask is not None:
+                scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+            weights = torch.softmax(scores, dim=-1)
+            return (F.dropout(weights, dropout) @ v.to(wide)).to(q.dtype), weights.to(q.dtype)
 
     def dropout_now(self) -> float:
         """The dropout of the weights: 0 outside training, unless fairseq's --retain-dropout keeps it."""
@@ -207,6 +209,11 @@ class MultiheadAttention(modules.MultiheadAttention):
             if cache.get(name) is not None:
                 cache[name] = cache[name].index_select(0, new_order)
         return self._set_input_buffer(incremental_state, cache)
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """The type of scores and weights for queries of that type: torch's kernels keep float32 inside, and so do ours."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, training: bool) -> Tensor:

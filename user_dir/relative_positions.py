@@ -11,7 +11,7 @@ and the derivative, is in relative_kernel.py.
 import torch
 from torch import Tensor, nn
 
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, at_least_float32
 from .config import VariantConfig
 from .errors import InputError
 from .masks import additive
@@ -61,16 +61,19 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
         """As MultiheadAttention.attend, by eq. 3–4."""
-        tables = (self.relative_keys, self.relative_values)
+        tables, wide = (self.relative_keys, self.relative_values), at_least_float32(q.dtype)
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
-            k, v = (self.beside(x, table, first_query) for x, table in zip((k, v), tables, strict=True))
-            return super().attend(q, k, v, mask, need_weights, first_query)
+            with torch.autocast(q.device.type, enabled=False):  # which would round them
+                k, v = (self.beside(x.to(wide), table, first_query) for x, table in zip((k, v), tables, strict=True))
+                mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
+                heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
+            return heads.to(q.dtype), None
         if torch.jit.is_tracing():
             return self.attend_plainly(q, k, v, mask, first_query)
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
-        rows = [self.rows(table, reach, q.dtype) for table in tables]
+        rows = [self.rows(table, reach, wide) for table in tables]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(q, k, v, mask, *rows, reach, first_query, self.dropout_now(), need_weights)
 

@@ -5,10 +5,12 @@ import torch
 
 from user_dir.attention import WIDENED, MultiheadAttention, fused_attention
 from user_dir.masks import visible_keys
+from user_dir.relative_positions import RelativeMultiheadAttention
 
 from support import heads_by_equation
 
 HEADS, MODEL = 2, 8
+KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3, "values": False}}
 
 
 @pytest.mark.parametrize("key_dim, value_dim", [(None, None), (3, 4), (4, 7)])
@@ -77,6 +79,48 @@ def test_bfloat16_computes_the_same_without_gradients():
     with torch.no_grad():
         first = fused_attention(q, k, v, None, 0.0, True)
     assert torch.equal(first, fused_attention(q, k, v, None, 0.0, True))
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_dropout_zeroes_or_rescales_each_weight(kind, need_weights):
+    """Whether the weights are read or not. Values that are unit vectors show the weights that were used."""
+    torch.manual_seed(1)
+    options = {"key_dim": 4, "value_dim": 24, "dropout": 0.25, "self_attention": True, **KINDS[kind]}
+    module = kind(MODEL, HEADS, **options).double().requires_grad_(False)
+    q, k = torch.randn(2, 3, HEADS, 24, 4, dtype=torch.double)
+    v = torch.eye(24, dtype=torch.double).expand(3, HEADS, -1, -1)
+    dropped, told = module.attend(q, k, v, None, need_weights)
+    weights, _ = module.eval().attend(q, k, v, None, need_weights)
+    if need_weights:
+        torch.testing.assert_close(told, weights)
+    zero = dropped == 0
+    assert 0.2 < zero.double().mean() < 0.3
+    torch.testing.assert_close(dropped, (weights / 0.75).masked_fill(zero, 0))
+
+
+OURS = [(MultiheadAttention, True), (RelativeMultiheadAttention, True), (RelativeMultiheadAttention, False)]
+
+
+@pytest.mark.parametrize("queries", [64, 20, 1])
+@pytest.mark.parametrize("kind, need_weights", OURS)
+def test_bfloat16_rounds_results_only(kind, need_weights, queries):
+    """Scores and weights keep float32's digits, as in torch's kernel (which every other attention is left to)."""
+    torch.manual_seed(1)
+    module = kind(MODEL, HEADS, key_dim=32, value_dim=32, self_attention=True, **KINDS[kind])
+    k, v = torch.randn(2, 4, HEADS, 64, 32).bfloat16()
+    q, direction = torch.randn(2, 4, HEADS, queries, 32).bfloat16()
+    results = []
+    for dtype in (torch.double, torch.bfloat16):
+        module.to(torch.promote_types(dtype, torch.float))
+        inputs = [x.to(dtype).requires_grad_() for x in (3 * q, k, v)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            heads, weights = module.attend(*inputs, None, need_weights, 64 - queries)
+        assert heads.dtype == dtype and (weights is not None) == need_weights
+        gradients = torch.autograd.grad((heads * direction).sum(), inputs)
+        results.append([x.double() for x in (heads, *[weights] * need_weights, *gradients)])
+    for expected, found in zip(*results, strict=True):
+        assert (found - expected).norm() < 1.01 * 2**-9 * expected.norm()
 
 
 def test_dropout_acts_on_the_weights_in_training_only():
