@@ -7,7 +7,7 @@ from user_dir.attention import WIDENED, MultiheadAttention, fused_attention
 from user_dir.masks import visible_keys
 from user_dir.relative_positions import RelativeMultiheadAttention
 
-from support import heads_by_equation
+from support import PAD, heads_by_equation
 
 HEADS, MODEL = 2, 8
 KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3, "values": False}}
@@ -49,6 +49,17 @@ def test_head_sizes_change_only_the_projections(build, key_dim, value_dim):
     assert shapes["q_proj.weight"] == shapes["k_proj.weight"] == (4 * key_dim, 16)
     assert shapes["v_proj.weight"] == (4 * value_dim, 16)
     assert shapes["out_proj.weight"] == (16, 4 * value_dim)
+
+
+@pytest.mark.parametrize("key_dim, value_dim", [(None, None), (16, None), (None, 16), (128, 32)])
+def test_initial_projections_have_glorots_variance(key_dim, value_dim):
+    """Those of q, k and v with fairseq's gain of 1/√2, so that a model begins as one whose heads have the usual size."""
+    torch.manual_seed(1)
+    module = MultiheadAttention(512, 8, key_dim, value_dim, self_attention=True)
+    for projection, gain in ((module.q_proj, 0.5), (module.k_proj, 0.5), (module.v_proj, 0.5), (module.out_proj, 1)):
+        expected = gain * 2 / (projection.in_features + projection.out_features)
+        assert abs(projection.weight.var() / expected - 1) < 0.05
+    assert not module.out_proj.bias.any()
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -144,6 +155,27 @@ def test_cached_self_attention_equals_full():
     for part in x.split(1):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
     torch.testing.assert_close(torch.cat(outputs), full)
+
+
+@pytest.mark.parametrize("options", [{}, {"restricted_attention": "both", "neighbourhood": 5}], ids=str)
+@pytest.mark.parametrize("family", ["vaswani_transformer", "relative_transformer"])
+def test_padded_tokens_are_not_seen_later(build, batch, family, options):
+    """Beginnings of several lengths, padded on the left, decoded step by step while beams change places.
+
+    Without fairseq's position embeddings, which count padding when they decode step by step.
+    """
+    model = build(f"{family}_base", absolute_positions="omit", **options).double()
+    encoder_out = model.encoder(batch["src_tokens"][[0, 0, 0]], batch["src_lengths"][[0, 0, 0]])
+    tokens, state = torch.randint(4, 50, (3, 12)), {}
+    tokens[0, :3] = tokens[1, :1] = PAD
+    for end in range(1, 13):
+        full = model.decoder(tokens[:, :end], encoder_out=encoder_out)[0][:, -1]
+        step = model.decoder(tokens[:, :end], encoder_out=encoder_out, incremental_state=state)[0][:, -1]
+        seen = tokens[:, end - 1] != PAD  # what stands at padding is read nowhere
+        torch.testing.assert_close(step[seen], full[seen])
+        order = torch.tensor([1, 2, 0])
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        tokens = tokens[order]
 
 
 def test_a_cached_call_takes_one_query():
