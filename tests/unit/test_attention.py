@@ -53,7 +53,7 @@ def test_head_sizes_change_only_the_projections(build, key_dim, value_dim):
 
 @pytest.mark.parametrize("key_dim, value_dim", [(None, None), (16, None), (None, 16), (128, 32)])
 def test_initial_projections_have_glorots_variance(key_dim, value_dim):
-    """Those of q, k and v with fairseq's gain of 1/√2, so that a model begins as one whose heads have the usual size."""
+    """With fairseq's gain of 1/√2 for q, k and v: a model begins as one whose heads have the usual size."""
     torch.manual_seed(1)
     module = MultiheadAttention(512, 8, key_dim, value_dim, self_attention=True)
     for projection, gain in ((module.q_proj, 0.5), (module.k_proj, 0.5), (module.v_proj, 0.5), (module.out_proj, 1)):
@@ -176,6 +176,16 @@ def test_padded_tokens_are_not_seen_later(build, batch, family, options):
         order = torch.tensor([1, 2, 0])
         model.decoder.reorder_incremental_state_scripting(state, order)
         tokens = tokens[order]
+
+
+@pytest.mark.parametrize("family", ["vaswani_transformer", "weighted_transformer"])
+def test_an_encoder_layer_takes_fairseqs_mask(build, family):
+    """1 where nothing is to be seen: here what comes later."""
+    layer = build(f"{family}_base").double().encoder.layers[0]
+    x, future = torch.randn(5, 2, 16, dtype=torch.double), torch.ones(5, 5).triu(1)
+    found = layer(x, None, attn_mask=future)
+    for end in range(1, 6):
+        torch.testing.assert_close(layer(x[:end], None)[-1], found[end - 1])
 
 
 def test_a_cached_call_takes_one_query():
