@@ -89,6 +89,8 @@ def count_for(processes: int, before: int, task) -> None:
         def load_state_dict(state):
             passed = state["iterations_in_epoch"] * before
             logger.warning(f"{before} processes trained up to batch {passed} of an epoch; now {processes} continue")
+            task.get_batch_iterator = build  # once: an iterator may serve all epochs
+            del iterator.load_state_dict
             load_state({**state, "iterations_in_epoch": passed // processes})
 
         iterator.load_state_dict = load_state_dict

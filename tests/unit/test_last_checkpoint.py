@@ -105,6 +105,7 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
         prepare(task=task, processes=processes)
         later.append(task.get_batch_iterator(processes, rank))
         later[-1].load_state_dict(dict(place))
+        assert task.get_batch_iterator is iterator and "load_state_dict" not in vars(later[-1])  # once
     rest = seen([each.next_epoch_itr() for each in later], None)
     assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
