@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fairseq import modules
 from torch import Tensor, nn
 
-from .masks import causal_mask, visible_keys
+from .masks import visible_keys
 from .products import linear
 
 # Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
@@ -42,13 +42,16 @@ class MultiheadAttention(modules.MultiheadAttention):
             self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)
             self.reset_parameters()
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, after: int = 0):
-        """Eq. 1 for all heads at once.
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
+        """Eq. 1 for all heads at once; a variant with other scores or values overrides this.
 
         Args:
             q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: their queries, keys and values
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
-            after: in self-attention, the keys behind the last query: the queries are the T positions before these
+            first_query: in self-attention, the place of the first query among the keys: key s is j − i =
+                s − (first_query + t) positions after query t. 0 for a whole sentence; S − 1 for the token that decoding
+                has reached (of all S so far, or of those that a restricted attention keeps); elsewhere for a block of
+                restricted attention, whose keys are the block's and its neighbours'. Absent positions are masked.
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
@@ -56,11 +59,13 @@ class MultiheadAttention(modules.MultiheadAttention):
         dropout = self.dropout_now()
         if not need_weights:
             return fused_attention(q, k, v, mask, dropout, self.training), None
-        scores = q @ k.transpose(-1, -2) * self.key_dim**-0.5  # [B, h, T, S]
-        if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-        weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
-        return F.dropout(weights, dropout) @ v, weights
+        wide = at_least_float32(q.dtype)
+        with torch.autocast(q.device.type, enabled=False):
+            scores = q.to(wide) @ k.to(wide).mT * self.key_dim**-0.5  # [B, h, T, S]
+            if mask is not None:
+                scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+            weights = torch.softmax(scores, dim=-1)
+            return (F.dropout(weights, dropout) @ v.to(wide)).to(q.dtype), weights.to(q.dtype)
 
     def dropout_now(self) -> float:
         """The dropout of the weights: 0 outside training, unless fairseq's --retain-dropout keeps it."""
@@ -102,7 +107,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             query: [T, B, d]
             key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
             key_padding_mask: [B, S], True at padding
-            incremental_state: the cache of a decoder that is fed a few tokens at a time
+            incremental_state: the cache of a decoder that is fed one token at a time (T = 1)
             static_kv: keys and values of the first cached call hold for all later ones (encoder–decoder attention)
             attn_mask: [T, S], added to the scores
             need_weights: also return the attention weights, averaged over the heads
@@ -110,6 +115,9 @@ class MultiheadAttention(modules.MultiheadAttention):
 
         Returns:
             output [T, B, d]; weights [B, T, S], or [h, B, T, S] of each head, or None
+
+        Raises:
+            ValueError: for several queries and a cache, which fairseq's decoder never gives: not for forced prefixes
         """
         if before_softmax:
             raise NotImplementedError("scores before the softmax are not kept by this attention")
@@ -127,20 +135,23 @@ class MultiheadAttention(modules.MultiheadAttention):
             mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
         else:
             q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        heads, weights = self.attend(q, k, v, mask, need_weights)
+        first_query = k.size(2) - length if self.self_attention else 0
+        heads, weights = self.attend(q, k, v, mask, need_weights, first_query)
         if k.size(0) != batch:
-            heads, weights = ungroup_beams(heads, length), ungroup_beams(weights, length)
+            heads, weights = ungroup_beams(heads), ungroup_beams(weights)
         return heads.permute(2, 0, 1, 3), weights
 
     # cached decoding
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
-        """As `project`, for queries that continue what `incremental_state` holds; also the mask.
+        """As `project`, for the query that continues what `incremental_state` holds; also the mask.
 
-        Self-attention: the T queries are the last of the S positions seen so far, whose keys and values are in buffers
+        Self-attention: the query is the last of the S positions seen so far, whose keys and values are in buffers
         [capacity, B, h, d_z], written in place. Encoder–decoder attention: the keys of a sentence are kept once for all
-        its beams, and the beams become further queries of that sentence.
+        its beams, and the beams become queries of that sentence.
         """
+        if len(query) != 1:
+            raise ValueError(f"cached attention takes one query at a time, as fairseq's decoder does, not {len(query)}")
         cache = self._get_input_buffer(incremental_state)
         if self.self_attention:
             if not cache:  # no weight changes while a batch is decoded: join them once
@@ -148,13 +159,13 @@ class MultiheadAttention(modules.MultiheadAttention):
             q, *new = self.split_heads(query, *cache["fused"])
             seen = cache.get("length", 0)
             keys, values = (append(cache.get(name), seen, x) for name, x in zip(("keys", "values"), new, strict=True))
-            length = seen + q.size(2)
+            length = seen + 1
             k, v = (buffer[:length].permute(1, 2, 0, 3) for buffer in (keys, values))
             padding = self._append_prev_key_padding_mask(
                 key_padding_mask, cache.get("prev_key_padding_mask"), k.size(0), k.size(2), static_kv=False
             )
             padding = None if padding is None else padding.bool()
-            mask = visible_keys(padding, causal_mask(q.size(2), k), q.dtype)
+            mask = visible_keys(padding, None, q.dtype)
             cache |= {"keys": keys, "values": values, "length": length, "prev_key_padding_mask": padding}
         else:
             if not cache:
@@ -165,8 +176,8 @@ class MultiheadAttention(modules.MultiheadAttention):
                 cache = {"beams": beams, "prev_key": k, "prev_value": v, "mask": mask}
             k, v, mask = cache["prev_key"], cache["prev_value"], cache["mask"]
             (q,) = self.split_heads(query, *fuse(self.q_proj))
-            if cache["beams"] > 1:  # [B·beams, h, T, d_k] → [B, h, beams·T, d_k]
-                q = q.unflatten(0, (-1, cache["beams"])).transpose(1, 2).flatten(2, 3)
+            if cache["beams"] > 1:  # [B·beams, h, 1, d_k] → [B, h, beams, d_k]
+                q = q.squeeze(2).unflatten(0, (-1, cache["beams"])).transpose(1, 2)
         self._set_input_buffer(incremental_state, cache)
         return q, k, v, mask
 
@@ -200,6 +211,11 @@ class MultiheadAttention(modules.MultiheadAttention):
         return self._set_input_buffer(incremental_state, cache)
 
 
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """The type of scores and weights for queries of that type: torch's kernels keep float32 inside, and so do ours."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, training: bool) -> Tensor:
     """Eq. 1 in one kernel; see MultiheadAttention.attend.
 
@@ -222,15 +238,13 @@ def fuse(*projections: nn.Linear):
 
 
 def append(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
-    """A buffer [capacity, B, h, d_z]: the first `length` positions of `buffer`, then those of `new` [B, h, T, d_z]."""
-    new = new.permute(2, 0, 1, 3)
-    total = length + len(new)
-    if buffer is None or total > len(buffer):
-        grown = new.new_empty(max(total, 2 * length), *new.shape[1:])
+    """A buffer [capacity, B, h, d_z]: the first `length` positions of `buffer`, then that of `new` [B, h, 1, d_z]."""
+    if buffer is None or length == len(buffer):
+        grown = new.new_empty(max(1, 2 * length), *new.squeeze(2).shape)
         if length:
             grown[:length] = buffer[:length]
         buffer = grown
-    buffer[length:total] = new
+    buffer[length] = new.squeeze(2)
     return buffer
 
 
@@ -244,9 +258,9 @@ def reorder(buffer: Tensor, length: int, order: Tensor) -> Tensor:
     return reordered
 
 
-def ungroup_beams(x: Tensor | None, length: int) -> Tensor | None:
-    """[B, h, beams·T, …] → [B·beams, h, T, …]"""
-    return None if x is None else x.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+def ungroup_beams(x: Tensor | None) -> Tensor | None:
+    """[B, h, beams, …] → [B·beams, h, 1, …]"""
+    return None if x is None else x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
 
 def shared_beams(key: Tensor, beams: int) -> int:

@@ -15,13 +15,15 @@ from .attention import MultiheadAttention
 from .autocast import autocast
 from .branched_attention import BranchedAttention, ResidualBranchedAttention
 from .config import VariantConfig
+from .errors import InputError
 from .masks import additive
 from .relative_positions import RelativeMultiheadAttention
 from .restricted_attention import Restricted
 from .weighted_heads import WeightedHeads, WeightedLinear
 
-# What self-attention can be beside the plain one; `from_config` gives its arguments, or None if it is not wanted.
-SELF_ATTENTIONS = [RelativeMultiheadAttention]
+# Self-attentions other than the plain one, by the option that asks for each; `from_config` gives an attention's
+# arguments, or None if it is not wanted.
+SELF_ATTENTIONS = {"--relative-positions": RelativeMultiheadAttention}
 # by --branch-residual
 BRANCHES = {"none": BranchedAttention, "per_branch": ResidualBranchedAttention, "shared": WeightedHeads}
 
@@ -30,13 +32,20 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
     """Multi-head attention of `side`, encoder or decoder, as `cfg` asks for it.
 
     With ffn_dim (d_ff) its heads are branches, with that FFN in them.
+
+    Raises:
+        InputError: if `cfg` asks for more than one of SELF_ATTENTIONS
     """
     attention = MultiheadAttention
     options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
     if "self_attention" in kwargs:
-        for variant in SELF_ATTENTIONS:
-            if (wanted := variant.from_config(cfg)) is not None:
-                attention, options = variant, options | wanted
+        found = {option: variant.from_config(cfg) for option, variant in SELF_ATTENTIONS.items()}
+        found = {option: wanted for option, wanted in found.items() if wanted is not None}
+        if len(found) > 1:
+            reason = f"{' and '.join(found)} ask for a self-attention each, and a model has one"
+            raise InputError(f"{reason}: leave out all but one, or choose a family that does not set them")
+        for option, wanted in found.items():
+            attention, options = SELF_ATTENTIONS[option], options | wanted
         if (wanted := Restricted.from_config(cfg, side)) is not None:
             attention, options = joined(Restricted, attention), options | wanted
     if ffn_dim:

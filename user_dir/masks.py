@@ -1,19 +1,12 @@
 """Masks of attention: which keys a query may see.
 
-fairseq gives padding [B, S], True at padding, and attn_mask [T, S], added to the scores. `attend` takes one mask for
+fairseq gives padding [B, S], True at padding, and attn_mask [T, S], added to the scores: its decoder's
+`buffered_future_mask`, -inf in the future, when all positions are computed at once. `attend` takes one mask for
 both, broadcastable to [B, h, T, S]: bool, True where a key may be seen, or added to the scores.
 """
 
 import torch
 from torch import Tensor
-
-
-def causal_mask(length: int, key: Tensor) -> Tensor | None:
-    """[T, S], -inf where a key [B, h, S, d_k] lies in the future of one of the last T positions; None if none does."""
-    if length == 1:
-        return None
-    future = torch.full((length, key.size(2)), float("-inf"), device=key.device)
-    return future.triu(key.size(2) - length + 1)
 
 
 def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:

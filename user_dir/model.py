@@ -58,7 +58,7 @@ class TransformerModel(TransformerModelBase):
         if asked_to_train:
             refuse_processes(args)
             end_with_torchrun()
-            prepare_last_checkpoint(args)
+            prepare_last_checkpoint(args, task)
             refuse_input(args, task)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True

@@ -5,7 +5,8 @@ distance) w^V (`mixtures`). Both need n·(2k+1) numbers a head, where a_ij gathe
 
 Shapes: h heads, B batch, T queries, S keys, d_k and d_v per head, r = 2·reach+1 rows of a table. Heads come first in
 memory, [h, B, …]: products with keys and values are then one batch of h·B matrices, those with the tables one of h, and
-neither needs a further copy.
+neither needs a further copy. Queries, keys and values in half precision are widened in the copy that does this, to the
+type of the tables: scores, weights and their sums keep float32's digits, as inside torch's kernels.
 """
 
 import functools
@@ -15,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .attention import at_least_float32
 from .masks import additive
 
 GROUP = 2**20  # scores computed at a time
@@ -37,16 +39,17 @@ class RelativeAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, after: int, dropout: float, need_weights: bool):
-        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v], or None.
+    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, first_query: int, dropout: float, need_weights: bool):
+        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at_least_float32, or None.
 
         The weights that it returns have no derivative.
         """
-        index = index_of_rows(q.size(2), k.size(2), reach, after, q.device)
-        q, k, v = heads_first(q), heads_first(k), heads_first(v)
+        narrow, wide = q.dtype, at_least_float32(q.dtype)
+        index = index_of_rows(q.size(2), k.size(2), reach, first_query, q.device)
+        q, k, v = (heads_first(x, wide) for x in (q, k, v))
         z, scale = q.new_empty(*q.shape[:3], v.size(3)), q.size(3) ** -0.5
         if mask is not None:
-            mask = additive(mask, q.dtype).expand(q.size(1), len(q), -1, -1).transpose(0, 1)
+            mask = additive(mask, wide).expand(q.size(1), len(q), -1, -1).transpose(0, 1)
         kept = []
         for group in groups(q, k.size(2)):
             weights = scores(q[group], k[group], rows_of(table_k, group), index, scale)
@@ -57,16 +60,18 @@ class RelativeAttention(torch.autograd.Function):
             by_distance = mixtures(dropped, v[group], rows_of(table_v, group), index, out=z[group])
             kept.append(Kept(weights, dropped, by_distance))
         ctx.save_for_backward(q, k, v, table_k, table_v, *(tensor for of_group in kept for tensor in of_group))
+        ctx.narrow = narrow
         ctx.index = index  # not saved with them: what a validation under inference_mode made cannot be
-        all_weights = torch.cat([of_group.weights for of_group in kept]).transpose(0, 1) if need_weights else None
+        all_weights = None
         if need_weights:
+            all_weights = torch.cat([of_group.weights for of_group in kept]).transpose(0, 1).to(narrow)
             ctx.mark_non_differentiable(all_weights)
-        return z.transpose(0, 1), all_weights
+        return z.transpose(0, 1).to(narrow), all_weights
 
     @staticmethod
     def backward(ctx, grad_z, _):
         q, k, v, table_k, table_v, *saved = ctx.saved_tensors
-        index, grad_z, scale = ctx.index, heads_first(grad_z), q.size(3) ** -0.5
+        index, grad_z, scale = ctx.index, heads_first(grad_z, q.dtype), q.size(3) ** -0.5
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         grad_table_k, grad_table_v = (None if x is None else x.new_empty(x.shape) for x in (table_k, table_v))
         kept = (Kept(*saved[i : i + 3]) for i in range(0, len(saved), 3))
@@ -81,7 +86,7 @@ class RelativeAttention(torch.autograd.Function):
             multiply(grad_e.mT, q[group], out=grad_k[group])
             if table_k is not None:
                 torch.bmm(grad_e_by_distance.mT, q[group].flatten(1, 2), out=grad_table_k[group])
-        grads = (x.transpose(0, 1) for x in (grad_q, grad_k, grad_v))
+        grads = (x.transpose(0, 1).to(ctx.narrow) for x in (grad_q, grad_k, grad_v))
         return *grads, None, grad_table_k, grad_table_v, None, None, None, None
 
 
@@ -104,10 +109,9 @@ def mixtures(weights: Tensor, y: Tensor, table: Tensor | None, index: Tensor, ou
     if table is None:
         return None
     h, batch, length, _ = weights.shape
-    wide = torch.promote_types(weights.dtype, torch.float32)  # sums of many weights need more digits than the weights
-    sums = weights.new_zeros(h * batch, length * table.size(1), dtype=wide)
-    sums.index_add_(1, index, weights.view(h * batch, -1).to(wide))
-    sums = sums.to(weights.dtype).view(h, batch * length, -1)
+    sums = weights.new_zeros(h * batch, length * table.size(1))
+    sums.index_add_(1, index, weights.view(h * batch, -1))
+    sums = sums.view(h, batch * length, -1)
     out.flatten(1, 2).baddbmm_(sums, table)
     return sums
 
@@ -118,9 +122,10 @@ def multiply(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out=out).unflatten(0, x.shape[:2])
 
 
-def heads_first(x: Tensor) -> Tensor:
+def heads_first(x: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, h, S, d] → [h, B, S, d], in that order in memory too"""
-    return x.transpose(0, 1).contiguous()
+    x = x.transpose(0, 1)
+    return x.new_empty(x.shape, dtype=dtype).copy_(x)
 
 
 def rows_of(table: Tensor | None, group: slice) -> Tensor | None:
@@ -136,12 +141,12 @@ def groups(q: Tensor, positions: int) -> list[slice]:
 
 
 @functools.lru_cache(maxsize=4)
-def index_of_rows(length: int, positions: int, reach: int, after: int, device: torch.device) -> Tensor:
-    """[T·S]: where the row of distance s − (t + S − after − T) stands in [T, r].
+def index_of_rows(length: int, positions: int, reach: int, first_query: int, device: torch.device) -> Tensor:
+    """[T·S]: where the row of distance s − (first_query + t) stands in [T, r].
 
     All layers of a model ask for the same.
     """
     key = torch.arange(positions, device=device)
-    query = key[positions - after - length : positions - after, None]
-    rows = (key - query).clamp_(-reach, reach).add_(reach)
-    return rows.add_((query - query[0]) * (2 * reach + 1)).flatten()
+    query = torch.arange(length, device=device)[:, None]
+    rows = (key - (first_query + query)).clamp_(-reach, reach).add_(reach)
+    return rows.add_(query * (2 * reach + 1)).flatten()

@@ -11,7 +11,7 @@ and the derivative, is in relative_kernel.py.
 import torch
 from torch import Tensor, nn
 
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, at_least_float32
 from .config import VariantConfig
 from .errors import InputError
 from .masks import additive
@@ -59,24 +59,28 @@ class RelativeMultiheadAttention(MultiheadAttention):
             "values": cfg.relative_positions in ("keys_and_values", "values"),
         }
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, after: int = 0):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
         """As MultiheadAttention.attend, by eq. 3–4."""
+        tables, wide = (self.relative_keys, self.relative_values), at_least_float32(q.dtype)
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
-            k, v = self.beside(k, self.relative_keys), self.beside(v, self.relative_values)
-            return super().attend(q, k, v, mask, need_weights)
+            with torch.autocast(q.device.type, enabled=False):  # which would round them
+                k, v = (self.beside(x.to(wide), table, first_query) for x, table in zip((k, v), tables, strict=True))
+                mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
+                heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
+            return heads.to(q.dtype), None
         if torch.jit.is_tracing():
-            return self.attend_plainly(q, k, v, mask)
+            return self.attend_plainly(q, k, v, mask, first_query)
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
-        tables = [self.rows(table, reach, q.dtype) for table in (self.relative_keys, self.relative_values)]
+        rows = [self.rows(table, reach, wide) for table in tables]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, *tables, reach, after, self.dropout_now(), need_weights)
+            return RelativeAttention.apply(q, k, v, mask, *rows, reach, first_query, self.dropout_now(), need_weights)
 
-    def attend_plainly(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+    def attend_plainly(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, first_query: int):
         """Eq. 3–4 as they stand, a_ij gathered [h, T, S, d_z]: for a program in which a derivative cannot be kept."""
-        position = torch.arange(k.size(2), device=k.device)
-        distance = position - position[k.size(2) - q.size(2) :, None]  # [T, S]
+        query = first_query + torch.arange(q.size(2), device=q.device)
+        distance = torch.arange(k.size(2), device=k.device) - query[:, None]  # [T, S]
         index = distance.clamp(-self.distance, self.distance) + self.distance
         scores = q @ k.mT
         if self.relative_keys is not None:
@@ -96,11 +100,11 @@ class RelativeMultiheadAttention(MultiheadAttention):
             return None
         return table[..., self.distance - reach : self.distance + reach + 1, :].to(dtype).expand(self.num_heads, -1, -1)
 
-    def beside(self, x: Tensor, table: Tensor | None) -> Tensor:
-        """x [B, h, S, d_z] + a_ij [h, S, d_z] for the last position i."""
+    def beside(self, x: Tensor, table: Tensor | None, query: int) -> Tensor:
+        """x [B, h, S, d_z] + a_ij [h, S, d_z] for the position i = `query`."""
         if table is None:
             return x
-        row = torch.arange(1 - x.size(2), 1, device=x.device).clamp_(min=-self.distance).add_(self.distance)
+        row = (torch.arange(x.size(2), device=x.device) - query).clamp_(-self.distance, self.distance) + self.distance
         return x + table[..., row, :].to(x.dtype)
 
 

@@ -49,16 +49,16 @@ class Restricted:
         whole = length <= self.reach + 1
         if incremental_state is not None or whole or need_weights:
             if incremental_state is None and not whole:
-                beyond = self.beyond(length, length, query.device)
+                beyond = self.beyond(length, query.device)
                 attn_mask = beyond if attn_mask is None else attn_mask + beyond
             return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
         q, k, v = self.project(query, key)
         return self.by_blocks(q, k, v, key_padding_mask, masked=attn_mask is not None), None
 
-    def beyond(self, length: int, positions: int, device: torch.device) -> Tensor:
-        """[T, S]: -inf where a key is no neighbour of one of the last T positions, else 0."""
-        position = torch.arange(positions, device=device)
-        far = (position - position[positions - length :, None]).abs() > self.reach
+    def beyond(self, length: int, device: torch.device) -> Tensor:
+        """[T, T]: -inf where a key is no neighbour, else 0."""
+        position = torch.arange(length, device=device)
+        far = (position - position[:, None]).abs() > self.reach
         return torch.zeros(far.shape, device=device).masked_fill_(far, float("-inf"))
 
     def by_blocks(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, masked: bool) -> Tensor:
@@ -77,15 +77,13 @@ class Restricted:
         q = F.pad(q, (0, 0, 0, missing)).unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1)
         windows = (F.pad(x, (0, 0, self.reach, missing + after)).unfold(2, size, block).mT for x in (k, v))
         k, v = (x.transpose(1, 2).flatten(0, 1) for x in windows)  # [B · blocks, h, size, d_z]
-        heads, _ = self.attend(q, k, v, mask, need_weights=False, after=after)
+        heads, _ = self.attend(q, k, v, mask, need_weights=False, first_query=self.reach)
         heads = heads.unflatten(0, (batch, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1)  # [blocks · block, B, h, d_v]
         return heads[:length]
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
         """As MultiheadAttention.project_with_cache; of what came before only the neighbours are kept."""
         q, k, v, mask = super().project_with_cache(query, key, key_padding_mask, incremental_state)
-        if q.size(2) > 1:
-            mask = mask + self.beyond(q.size(2), k.size(2), q.device).to(mask.dtype)
         cache = self._get_input_buffer(incremental_state)
         kept = slice(max(0, cache["length"] - self.reach), cache["length"])
         padding = cache["prev_key_padding_mask"]

@@ -39,10 +39,10 @@ LENGTHS = [16, 32, 64, 256, 1024]
 class ByIndex(RelativeMultiheadAttention):
     """What the other two ways share: the [T, S] index of the rows, and a softmax of scores [B, h, T, S]."""
 
-    def attend(self, q, k, v, mask, need_weights):
-        length, positions = q.size(2), k.size(2)
-        last = torch.arange(positions, device=q.device)
-        rows = (last - last[positions - length :, None]).clamp(-self.distance, self.distance) + self.distance
+    def attend(self, q, k, v, mask, need_weights, first_query=0):
+        query = first_query + torch.arange(q.size(2), device=q.device)
+        distance = torch.arange(k.size(2), device=q.device) - query[:, None]
+        rows = distance.clamp(-self.distance, self.distance) + self.distance
         scores = (q @ k.mT + self.scores(q, self.each(self.relative_keys, q), rows)) * self.key_dim**-0.5
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask

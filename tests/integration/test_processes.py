@@ -95,7 +95,7 @@ def test_as_many_processes_as_one_likes(recipe, tmp_path, family):
         assert torch.load(stopped)["extra_state"]["train_iterator"]["iterations_in_epoch"] == 4 / before
         shutil.copy(stopped, folder / "checkpoint_last.pt")
         train(folder.name, after)
-        assert f"now {after} go on" in (folder / "train.log").read_text()
+        assert f"now {after} continue" in (folder / "train.log").read_text()
         assert_close(folder, tmp_path / "1")
 
 

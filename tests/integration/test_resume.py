@@ -143,6 +143,19 @@ def test_a_training_killed_five_times_goes_on(copies, tmp_path, family, seed):
     survives(kinds, seed, copies, family, tmp_path)
 
 
+def test_another_number_of_processes_edits_no_checkpoint(copies, tmp_path):
+    """One that continues after two, which have taken three batches each, takes the seventh."""
+    options, last = ["--disable-validation", "--log-interval", "1"], tmp_path / "checkpoint_last.pt"
+    train(run, copies, "vaswani_transformer", tmp_path, *options, "--max-update", "3")
+    state = torch.load(last)
+    state["cfg"]["distributed_training"]["distributed_world_size"] = 2
+    torch.save(state, last)
+    content = last.read_bytes()
+    done = train(run, copies, "vaswani_transformer", tmp_path, *options, "--max-update", "4", "--no-save")
+    assert re.findall(r"epoch 001: +(\d+) /", done.stdout + done.stderr)[0] == "7"
+    assert last.read_bytes() == content
+
+
 def files(folder, pattern="*"):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob(pattern) if path.is_file()}
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from user_dir.architectures import FAMILIES
+from user_dir.errors import InputError
 from user_dir.layers import SELF_ATTENTIONS
 
 from support import PROJECT, run
@@ -32,25 +33,39 @@ def alibi(folder):
     yield alibi
     sys.path.remove(str(folder.parent))
     FAMILIES.pop("alibi_transformer")
-    SELF_ATTENTIONS.remove(alibi.AlibiAttention)
+    del SELF_ATTENTIONS["--alibi-steepest"]
 
 
-def test_equals_a_loop(alibi):
-    torch.manual_seed(1)
-    module = alibi.AlibiAttention(8, 2, steepest=8.0, self_attention=True).double()
-    q, k, v = torch.randn(3, 2, 2, 5, 4, dtype=torch.double)
-    heads, _ = module.attend(q, k, v, torch.full((5, 5), float("-inf"), dtype=torch.double).triu(1), False)
+RESTRICTED = {"restricted_attention": "both", "neighbourhood": 5}
+BRANCHES = {"branched_attention": "both"}
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("options", [{}, RESTRICTED], ids=["to all", "restricted"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_equals_a_loop(alibi, build, side, options, need_weights):
+    """Of 40 positions, which are two blocks and a part of one where attention is restricted."""
+    model = build("alibi_transformer_base", attention_dropout=0.0, **options).double()
+    module, x = getattr(model, side).layers[0].self_attn, torch.randn(40, 2, 16, dtype=torch.double)
+    q, k, v = (projection(x).unflatten(2, (4, 4)) for projection in (module.q_proj, module.k_proj, module.v_proj))
+    expected = torch.empty_like(q)
     for b in range(2):
-        for h, slope in enumerate((2**-4, 2**-8)):
-            for i in range(5):
-                scores = torch.stack([q[b, h, i] @ k[b, h, j] / 2 - slope * (i - j) for j in range(i + 1)])
-                torch.testing.assert_close(heads[b, h, i], scores.softmax(0) @ v[b, h, : i + 1])
+        for h, slope in enumerate((2**-2, 2**-4, 2**-6, 2**-8)):
+            for i in range(40):
+                seen = [j for j in range(40) if not (side == "decoder" and j > i) and not (options and abs(i - j) > 2)]
+                scores = torch.stack([q[i, b, h] @ k[j, b, h] / 2 - slope * abs(i - j) for j in seen])
+                expected[i, b, h] = scores.softmax(0) @ v[seen, b, h]
+    mask = torch.full((40, 40), float("-inf")).triu(1) if side == "decoder" else None
+    found, weights = module(x, x, x, attn_mask=mask, need_weights=need_weights)
+    torch.testing.assert_close(found, module.out_proj(expected.flatten(2)))
+    assert (weights is not None) == need_weights
 
 
-@pytest.mark.parametrize("options", [{}, {"branched_attention": "encoder_decoder"}], ids=["alone", "with branches"])
+@pytest.mark.parametrize("options", [{}, RESTRICTED, BRANCHES, RESTRICTED | BRANCHES], ids=str)
 def test_cached_decoding_equals_full(alibi, build, batch, options):
     model = build("alibi_transformer_base", **options).double()
-    assert isinstance(model.encoder.layers[0].self_attn, alibi.AlibiAttention)
+    for side in (model.encoder, model.decoder):
+        assert isinstance(side.layers[0].self_attn, alibi.AlibiAttention)
     encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
     tokens, state = batch["prev_output_tokens"][[0, 1, 3]], {}
     encoder_out = model.encoder.reorder_encoder_out(encoder_out, torch.tensor([0, 1, 3]))
@@ -58,6 +73,12 @@ def test_cached_decoding_equals_full(alibi, build, batch, options):
     for length in range(1, tokens.size(1) + 1):
         step, _ = model.decoder(tokens[:, :length], encoder_out=encoder_out, incremental_state=state)
         torch.testing.assert_close(step[:, 0], full[:, length - 1])
+
+
+@pytest.mark.parametrize("positions", ["keys", "values", "keys_and_values"])
+def test_two_self_attentions_are_refused_by_name(alibi, build, positions):
+    with pytest.raises(InputError, match="--relative-positions and --alibi-steepest .* leave out all but one"):
+        build("alibi_transformer_base", relative_positions=positions)
 
 
 def test_trains_and_decodes_by_fairseqs_commands(folder, copies, tmp_path):

@@ -1,29 +1,40 @@
-"""checkpoint_last.pt: half written, or of another number of processes; before fairseq-train goes on from it."""
+"""checkpoint_last.pt: half written, or of another number of processes; before fairseq-train continues from it."""
 
 import argparse
+import itertools
+import types
 
 import pytest
 import torch
+from fairseq.data.iterators import EpochBatchIterator
+from torch import distributed
 
 from user_dir.errors import InputError
-from user_dir.last_checkpoint import count_for, prepare_last_checkpoint
+from user_dir.last_checkpoint import prepare_last_checkpoint
 
 
-def state(updates, processes=1, batches=0):
+def state(updates, processes=1, place=None):
     return {
         "model": {"weight": torch.arange(1000.0)},
         "cfg": {"distributed_training": {"distributed_world_size": processes}},
         "optimizer_history": [{"num_updates": updates}],
-        "extra_state": {"train_iterator": {"epoch": 2, "iterations_in_epoch": batches}},
+        "extra_state": {"train_iterator": place or {"epoch": 2, "iterations_in_epoch": 0}},
     }
 
 
 @pytest.fixture
-def prepare(tmp_path):
-    """prepare(**options): prepares the last checkpoint of `tmp_path`; returns its path."""
+def prepare(tmp_path, monkeypatch):
+    """prepare(**options): prepares a training from the last checkpoint of `tmp_path`; returns its path.
 
-    def prepare(restore_file="checkpoint_last.pt"):
-        prepare_last_checkpoint(argparse.Namespace(save_dir=str(tmp_path), restore_file=restore_file))
+    Its processes but the first would wait for this one.
+    """
+
+    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1):
+        monkeypatch.setattr(distributed, "is_initialized", lambda: processes > 1)
+        monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+        monkeypatch.setattr(distributed, "get_world_size", lambda: processes)
+        monkeypatch.setattr(distributed, "broadcast_object_list", lambda objects, src: None)
+        prepare_last_checkpoint(argparse.Namespace(save_dir=str(tmp_path), restore_file=restore_file), task)
         return tmp_path / "checkpoint_last.pt"
 
     return prepare
@@ -70,19 +81,39 @@ def test_nothing_to_go_on_from(prepare):
 
 
 @pytest.mark.parametrize(
-    ("before", "batches", "processes", "place"),
-    [(2, 6, 1, 12), (1, 6, 2, 3), (4, 1, 2, 2), (2, 5, 3, 3), (2, 6, 2, 6), (2, 0, 1, 0)],
+    ("before", "batches", "processes", "again"),
+    [(2, 6, 1, 0), (1, 6, 2, 0), (4, 1, 2, 0), (2, 5, 3, 1), (2, 6, 2, 0), (2, 0, 1, 0), (1, 0, 2, 0)],
 )
-def test_the_place_in_the_epoch_is_counted_for_the_processes_that_go_on(tmp_path, before, batches, processes, place):
-    last = tmp_path / "checkpoint_last.pt"
-    torch.save(state(3, before, batches), last)
-    for _ in range(2):  # once is enough
-        count_for(processes, last)
-        found = torch.load(last)
-        assert found["extra_state"]["train_iterator"] == {"epoch": 2, "iterations_in_epoch": place}
-        assert torch.equal(found["model"]["weight"], torch.arange(1000.0))
+def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path, before, batches, processes, again):
+    """Of an epoch of 24 batches in their own order; `again` are seen twice. The file is only read."""
+
+    def iterator(count, rank):
+        sampler, numbers = [[number] for number in range(24)], range(24)
+        return EpochBatchIterator(Numbers(numbers), list, sampler, num_shards=count, shard_id=rank)
+
+    def seen(iterators, rounds):
+        return [number for each in iterators for batch in itertools.islice(each, rounds) for number in batch]
+
+    first = [iterator(before, rank) for rank in range(before)]
+    passed = seen([each.next_epoch_itr() for each in first], batches)
+    place = first[0].state_dict()
+    torch.save(state(3, before, place), tmp_path / "checkpoint_last.pt")
+    content = (tmp_path / "checkpoint_last.pt").read_bytes()
+    later = []
+    for rank in range(processes):
+        task = types.SimpleNamespace(get_batch_iterator=iterator)
+        prepare(task=task, processes=processes)
+        later.append(task.get_batch_iterator(processes, rank))
+        later[-1].load_state_dict(dict(place))
+        assert task.get_batch_iterator is iterator and "load_state_dict" not in vars(later[-1])  # once
+    rest = seen([each.next_epoch_itr() for each in later], None)
+    assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
 
 
-def test_a_training_counts_for_its_own_processes(prepare, tmp_path):
-    torch.save(state(3, 2, 6), tmp_path / "checkpoint_last.pt")
-    assert torch.load(prepare())["extra_state"]["train_iterator"]["iterations_in_epoch"] == 12
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __getitem__(self, index):
+        return self.numbers[index]
