@@ -127,7 +127,9 @@ class Branched:
         query = norm(x) if self.normalize_before else x
         key = query if key is None else key
         y, weights = attention(query, key, key, **kwargs)
-        y = self.residual_connection(self.dropout_module(y), x)
+        if not isinstance(attention, ResidualBranchedAttention):  # it has dropped its parts, each by a mask of its own
+            y = self.dropout_module(y)
+        y = self.residual_connection(y, x)
         return y if self.normalize_before else norm(y), weights
 
 

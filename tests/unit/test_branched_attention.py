@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from user_dir.attention import MultiheadAttention
 from user_dir.branched_attention import BranchedAttention, ResidualBranchedAttention
+from user_dir.dropout import Dropout
 from user_dir.layers import joined
 from user_dir.relative_positions import RelativeMultiheadAttention
 
@@ -29,10 +30,11 @@ def block(of=BranchedAttention, **options):
     return module.eval()
 
 
-def by_equation(module, x):
-    """The block that `module` computes for x [T, B, d], from its parameters cut into those of branches."""
-    padding = torch.zeros(x.size(1), len(x), dtype=torch.bool)
-    heads, _ = heads_by_equation(module, x, x, padding, causal=False)
+def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1)):
+    """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'."""
+    heads = heads_of(module, x, key, causal)
+    if not isinstance(module, BranchedAttention):
+        return module.out_proj(heads.flatten(2))
     branches, ffns = module.branches, module.ffns
     heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
     w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
@@ -50,8 +52,13 @@ def by_equation(module, x):
     def norm(y, other):
         return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
 
-    parameters = (kappa, alpha, w_o, module.out_proj.bias, own, norm)
-    return equations.branched_with_residual(x, heads, *parameters) + module.fc2.bias
+    parameters = (kappa, alpha, w_o, module.out_proj.bias, own, module.fc2.bias, norm)
+    return equations.branched_with_residual(x, heads, *parameters, masks)
+
+
+def heads_of(module, x, key=None, causal=False):
+    key = x if key is None else key
+    return heads_by_equation(module, x, key, torch.zeros(key.size(1), len(key), dtype=torch.bool), causal)[0]
 
 
 FORMS = [BranchedAttention, ResidualBranchedAttention]
@@ -183,6 +190,73 @@ def test_decoder_layer_is_two_sublayers(build, branched, norm):
         y = y + attention(query, key, key, need_weights=False, **options)[0]
         y = y if norm else ln(y)
     torch.testing.assert_close(actual, y)
+
+
+@pytest.fixture
+def masks(monkeypatch):
+    """Dropout multiplies by these, in the order in which it has drawn them."""
+    drawn = []
+
+    def forward(module, x, inplace=False):
+        if not module.training or not module.p:
+            return x
+        drawn.append(torch.bernoulli(torch.full_like(x, 1 - module.p)) / (1 - module.p))
+        return x * drawn[-1]
+
+    monkeypatch.setattr(Dropout, "forward", forward)
+    return drawn
+
+
+FORMS_WITH_DROPOUT = {
+    "the base": ("vaswani_transformer_base", {}, 2, 3),
+    "shared": ("weighted_transformer_base", {"branch_residual": "shared"}, 2, 3),
+    "per_branch": ("weighted_transformer_base", {}, 2, 3),
+    "per_branch, self": ("weighted_transformer_base", {"branched_attention": "self"}, 2, 3),
+    # One residual connection, one mask.
+    "none": ("weighted_transformer_base", {"branch_residual": "none"}, 1, 2),
+}
+
+
+@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("form", FORMS_WITH_DROPOUT)
+def test_dropout_stands_where_the_base_has_it(build, monkeypatch, masks, form, dropped, norm):
+    """As many masks in a layer as in the base's, each on what is added to the residual stream, in values and gradients.
+
+    Drawn anew each time: layers are run first, and the equations take their masks.
+    """
+    monkeypatch.setattr(ResidualBranchedAttention, "ffn_sees_dropped", dropped)
+    arch, options, in_encoder, in_decoder = FORMS_WITH_DROPOUT[form]
+    model = build(arch, dropout=0.5, branch_weights_init="random", **options, **norm).double().train()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+
+    def added(attention, query, key=None, causal=False):
+        if isinstance(attention, ResidualBranchedAttention):
+            of_heads, of_ffns = masks.pop(0), masks.pop(0)
+            return by_equation(attention, query, key, causal, (of_heads if dropped else 1, of_heads, of_ffns))
+        return masks.pop(0) * by_equation(attention, query, key, causal)
+
+    def sublayer(x, ln, attention, **others):
+        return x + added(attention, ln(x), **others) if norm else ln(x + added(attention, x, **others))
+
+    x = torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
+    encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    actual = encoder(x, None)
+    assert len(masks) == in_encoder
+    if encoder.fc1 is None:  # layers with an FFN of their own are fairseq's
+        expected = sublayer(x, encoder.self_attn_layer_norm, encoder.self_attn)
+        assert_same_with_gradients(actual, expected, encoder, x)
+        assert not masks
+    masks.clear()
+    encoder_out = torch.randn(4, 2, MODEL, dtype=torch.float64)
+    actual, _, _ = decoder(x, encoder_out, self_attn_mask=torch.full((5, 5), float("-inf")).triu(1))
+    assert len(masks) == in_decoder
+    if decoder.fc1 is None:
+        expected = sublayer(x, decoder.self_attn_layer_norm, decoder.self_attn, causal=True)
+        expected = sublayer(expected, decoder.encoder_attn_layer_norm, decoder.encoder_attn, key=encoder_out)
+        assert_same_with_gradients(actual, expected, decoder, x)
 
 
 @pytest.mark.parametrize("options", [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}], ids=str)
