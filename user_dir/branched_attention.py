@@ -9,7 +9,7 @@ keeps the Transformer's residual connections and does not say where; with x = Q,
 --branch-residual is
 
     none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           BranchedAttention
-    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b     ResidualBranchedAttention
+    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b/M   ResidualBranchedAttention
     shared      the Transformer's two sublayers                                      weighted_heads.py
 
 The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's
@@ -194,10 +194,12 @@ class Matrices(NamedTuple):
 
 
 class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, where h_i = M κ_i head_i W^O_i + b.
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b/M.
 
     x are the queries. norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, the standard deviation of x + Σ_i h_i:
     one for all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
+
+    As in the base b is once in Σ_i h_i, so that a step of Adam moves that sum as far as there.
 
     The base drops what each of its two sublayers adds to the residual stream, and so does this: Σ_i h_i by one mask,
     which is the same for all h_i, and Σ_i M α_i FFN_i + b2 by another.
@@ -216,6 +218,7 @@ class ResidualBranchedAttention(BranchedAttention):
     def __init__(self, *args, residual_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
         self.residual_dropout_module = FairseqDropout(residual_dropout, module_name=type(self).__name__)
+        self.register_buffer("bias_count", torch.ones(()))  # how often b is in Σ_i h_i
 
     @staticmethod
     def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
@@ -227,10 +230,16 @@ class ResidualBranchedAttention(BranchedAttention):
         self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
         self.norm = nn.LayerNorm(self.embed_dim)
 
+    def upgrade_state_dict_named(self, state_dict: dict, name: str) -> None:
+        """Called by fairseq with a checkpoint; one from before there was a count has b in each h_i, and so it stays."""
+        super().upgrade_state_dict_named(state_dict, name)
+        state_dict.setdefault(f"{name}.bias_count", torch.tensor(float(self.branches)))
+
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
-        heads, bias, drop = heads.contiguous(), self.out_proj.bias, self.residual_dropout_module
-        together = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, self.branches * bias)  # Σ_i h_i
+        heads, drop, bias = heads.contiguous(), self.residual_dropout_module, self.bias_count * self.out_proj.bias
+        together = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, bias)  # Σ_i h_i
+        bias = bias / self.branches
         x, y = self.of_branches(heads), query.flatten(0, 1)
         if self.ffn_sees_dropped and drop.p > 0 and (self.training or drop.apply_during_inference):
             mask = drop(torch.ones_like(together))

@@ -30,8 +30,11 @@ def block(of=BranchedAttention, **options):
     return module.eval()
 
 
-def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1)):
-    """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'."""
+def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1), biases=1):
+    """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'.
+
+    biases: how often W^O's bias is in Σ_i h_i
+    """
     heads = heads_of(module, x, key, causal)
     if not isinstance(module, BranchedAttention):
         return module.out_proj(heads.flatten(2))
@@ -52,7 +55,7 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1)):
     def norm(y, other):
         return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
 
-    parameters = (kappa, alpha, w_o, module.out_proj.bias, own, module.fc2.bias, norm)
+    parameters = (kappa, alpha, w_o, module.out_proj.bias * biases, own, module.fc2.bias, norm)
     return equations.branched_with_residual(x, heads, *parameters, masks)
 
 
@@ -116,6 +119,20 @@ def test_one_branch_with_a_residual_is_attention_and_ffn():
     y, _ = attention(x, x, x, need_weights=False)
     expected = y + module.fc2(torch.relu(module.fc1(module.norm(x + y))))
     torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
+
+
+def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(build):
+    """These have no count: what they compute stays, and so does how fast the sum of their biases learns."""
+    model = build("weighted_transformer_base").double()
+    block, x = model.encoder.layers[0].self_attn, torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
+    torch.nn.init.normal_(block.out_proj.bias)
+    assert_same_with_gradients(block(x, x, x, need_weights=False)[0], by_equation(block, x), block, x)
+    state = model.state_dict()
+    model.load_state_dict(state)
+    assert block.bias_count == 1
+    model.load_state_dict({name: value for name, value in state.items() if not name.endswith("bias_count")})
+    actual, _ = block(x, x, x, need_weights=False)
+    assert_same_with_gradients(actual, by_equation(block, x, biases=HEADS), block, x)
 
 
 def test_activation_dropout_and_activation():
