@@ -9,7 +9,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir.architectures import SIZES, size_options
+from user_dir.architectures import FAMILIES, SIZES, size_options
 from user_dir.branch_log import branched_blocks
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
@@ -102,6 +102,15 @@ def test_branches(build):
         assert block.fc1.weight.shape == (32, 16)  # of all FFN_i together
     drawn = build("weighted_transformer_base", branch_weights_init="random").encoder.layers[0].self_attn.kappa
     assert len(set(drawn.tolist())) > 1
+
+
+def test_dropout_of_branches(build):
+    """test_branched_attention.py has where it stands."""
+    for size, dropout in (("base", 0.1), ("big", 0.3)):
+        layer = build(f"weighted_transformer_{size}").encoder.layers[0]
+        assert layer.self_attn.residual_dropout_module.p == layer.dropout_module.p == dropout
+        assert layer.self_attn.dropout_module.p == 0  # of attention weights
+    assert FAMILIES["weighted_transformer"].attention_dropout == (0.1, 0.3)
 
 
 def test_what_a_branch_sees(build):
