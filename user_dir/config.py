@@ -46,10 +46,11 @@ class VariantConfig(TransformerConfig):
     neighbourhood: int = option(
         64, "r: a position sees itself and ⌊r/2⌋ positions on each side (Vaswani et al. 2017, section 4, Table 1)"
     )
-    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both"]) = option(
+    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both", "both_halves"]) = option(
         "none",
         "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "
-        "layers for the encoder–decoder attention, the masked self-attention or both (Ahmed et al. 2017, eq. 5–7)",
+        "layers for the encoder–decoder attention, the masked self-attention or both, each with FFNs of width d_ff "
+        "together or with half of that (Ahmed et al. 2017, eq. 5–7)",
     )
     branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = option(
         "per_branch",

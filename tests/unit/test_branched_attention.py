@@ -170,7 +170,7 @@ def test_what_cannot_be_dealt_out_is_refused(options, reason):
 
 # layers and models
 
-DECODERS = ["encoder_decoder", "self", "both"]
+DECODERS = ["encoder_decoder", "self", "both", "both_halves"]
 RESIDUALS = ["per_branch", "none"]
 
 
@@ -195,6 +195,8 @@ def test_decoder_layer_is_two_sublayers(build, branched, norm):
     layer = build("weighted_transformer_base", branched_attention=branched, **norm).double().decoder.layers[0]
     assert isinstance(layer.self_attn, BranchedAttention) == (branched != "encoder_decoder")
     assert isinstance(layer.encoder_attn, BranchedAttention) == (branched != "self")
+    widths = [a.fc1.out_features for a in (layer.self_attn, layer.encoder_attn) if isinstance(a, BranchedAttention)]
+    assert widths == {"both": [32, 32], "both_halves": [16, 16]}.get(branched, [32])
     y, encoder_out = torch.randn(2, 6, 3, MODEL, dtype=torch.float64)
     mask = torch.full((6, 6), float("-inf")).triu(1)
     actual, _, _ = layer(y, encoder_out, self_attn_mask=mask)
@@ -303,9 +305,10 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
     # b2_i, or as in the base the biases of W^O and W2 and the FFN's LayerNorm
     biases = (HEADS if residual == "none" else 4) * d
     difference = blocks * (2 * HEADS + biases - 4 * d)  # κ and α beside them
-    if branched == "both":
-        # an FFN and its branches, but one bias of W^O more in the base
-        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)
+    if branched.startswith("both"):  # a block more in each layer of the decoder; the base has the bias of its W^O
+        difference += layers * (2 * HEADS + biases - d)
+    if branched == "both":  # and an FFN
+        difference += layers * (2 * d * d_ff + d_ff)
     weighted = count("weighted_transformer_base", branched_attention=branched, branch_residual=residual)
     assert weighted == count("vaswani_transformer_base") + difference
 

@@ -114,7 +114,7 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     assert isinstance(shared(build).encoder.layers[0].fc2, WeightedLinear)
 
 
-OTHERS = [{"branched_attention": "self"}, {"branched_attention": "both"}, {"branch_ffn": "shared"}]
+OTHERS = [{"branched_attention": where} for where in ("self", "both", "both_halves")] + [{"branch_ffn": "shared"}]
 
 
 @pytest.mark.parametrize("option", OTHERS, ids=str)
