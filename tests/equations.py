@@ -104,6 +104,12 @@ def branched_with_residual(x, heads, kappa, alpha, w_o, b, ffns, b2, norm, masks
     return mask_of_heads * sum(h) + mask_of_ffns * total
 
 
+def most_probable(kappa, alpha, k):
+    """Section 4.5: κ and α with which the k branches of the largest α_i alone are in a sum over branches."""
+    kept = sorted(range(len(alpha)), key=lambda i: alpha[i].item(), reverse=True)[:k]
+    return [torch.stack([w_i if i in kept else 0 * w_i for i, w_i in enumerate(w)]) for w in (kappa, alpha)]
+
+
 def transformer_with_branch_weights(x, heads, kappa, alpha, w_o, b, ffns, norms):
     """--branch-residual shared, for heads of x: u = x + Σ_i M κ_i head_i W^O_i + b, then u + Σ_i M α_i FFN_i(u).
 

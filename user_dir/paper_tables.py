@@ -138,6 +138,18 @@ TABLES = {
         Row("weighted.layers-8", WEIGHTED, layers_with_dropout(4 / 3, 0.3), 25.6, 80),  # section 4.1
         Row("weighted.big", WEIGHTED, big, 27.2, 213, big=True),
     ],
+    # Ahmed et al. 2017: what was worse, without numbers (3, a softmax; 4.4, drawn in each step; 4.5, the largest α).
+    "ahmed-weights": [
+        Row("learned", WEIGHTED, nothing),
+        Row("softmax", WEIGHTED, given(branch_weights="softmax")),
+        Row("drawn", WEIGHTED, given(branch_weights="random")),
+        Row("top-half", WEIGHTED, lambda size: {"top_branches": max(1, size.heads // 2)}),
+    ],
+    # Where the decoder has branches; no table of theirs.
+    "ahmed-decoder": [
+        Row(where, WEIGHTED, given(branched_attention=where))
+        for where in ("encoder_decoder", "self", "both_halves", "both")
+    ],
     # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the Transformer's loss. No table of theirs.
     "convergence": [Row(family, family, nothing) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],
 }

@@ -30,10 +30,10 @@ def block(of=BranchedAttention, **options):
     return module.eval()
 
 
-def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1), biases=1):
+def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1), biases=1, weights=None):
     """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'.
 
-    biases: how often W^O's bias is in Σ_i h_i
+    biases: how often W^O's bias is in Σ_i h_i; weights: κ and α, if they are not the module's
     """
     heads = heads_of(module, x, key, causal)
     if not isinstance(module, BranchedAttention):
@@ -41,7 +41,9 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1), biases=1):
     branches, ffns = module.branches, module.ffns
     heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
     w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
-    kappa, alpha = module.kappa_alpha()
+    kappa, alpha = module.kappa_alpha() if weights is None else weights
+    if module.top:
+        kappa, alpha = equations.most_probable(module.kappa, module.alpha, module.top)
     residual = isinstance(module, ResidualBranchedAttention)
     parts = zip(module.fc1.weight.chunk(ffns), module.fc1.bias.chunk(ffns), module.fc2.weight.chunk(ffns, 1))
     b2 = torch.zeros(ffns) if residual else module.fc2.bias
@@ -73,6 +75,8 @@ READINGS = [
     {"branches": 1},
     {"branches": 2, "shared_ffn": True},
     {"value_dim": 6, "key_dim": 3},
+    {"top": 2},
+    {"top": 1, "shared_ffn": True},
 ]
 
 
@@ -147,6 +151,27 @@ def test_activation_dropout_and_activation():
     assert (dropped.mean(0) - evaluated).norm() < 0.1 * evaluated.norm()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_can_be_drawn_in_every_step(form):
+    """Evenly from the simplex, whose variance is Dirichlet's; an evaluation has 1/M."""
+    module = block(form, drawn=True, random=False)
+    assert not module.kappa.requires_grad and not module.alpha.requires_grad
+    x = torch.randn(3, 20, MODEL, dtype=torch.float64)
+    evaluated, _ = module(x, x, x, need_weights=False)
+    torch.testing.assert_close(evaluated, by_equation(module, x, weights=torch.full((2, 4), 0.25)))
+    module.train()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        actual, _ = module(x, x, x, need_weights=False)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(actual, by_equation(module, x, weights=module.kappa_alpha()))
+        assert not torch.allclose(actual, evaluated)
+    draws = torch.stack([torch.cat(module.kappa_alpha()) for _ in range(4000)])
+    torch.testing.assert_close(draws.mean(0), torch.full((8,), 0.25).double(), atol=0.02, rtol=0)
+    torch.testing.assert_close(draws.var(0), torch.full((8,), 3 / (4**2 * 5)).double(), atol=0.005, rtol=0)
+    assert abs(torch.corrcoef(draws[:, [0, 4]].T)[0, 1]) < 0.1  # κ and α are drawn each by themselves
+
+
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("form", FORMS)
@@ -157,7 +182,11 @@ def test_branch_weights_begin_on_the_simplex(form, random, softmax):
         assert (weights.max() - weights.min() > 0.01) == random
 
 
-UNEVEN = [({"branches": 3}, "4 heads .* 3 branches"), ({"ffn_dim": 30}, "width 30 .* 4 branches")]
+UNEVEN = [
+    ({"branches": 3}, "4 heads .* 3 branches"),
+    ({"top": 5}, "--top-branches 5: .* 4"),
+    ({"ffn_dim": 30}, "width 30 .* 4 branches"),
+]
 
 
 @pytest.mark.parametrize("options, reason", UNEVEN)
@@ -278,7 +307,10 @@ def test_dropout_stands_where_the_base_has_it(build, monkeypatch, masks, form, d
         assert_same_with_gradients(actual, expected, decoder, x)
 
 
-@pytest.mark.parametrize("options", [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}], ids=str)
+CACHED = [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}, {"top_branches": 2}]
+
+
+@pytest.mark.parametrize("options", CACHED, ids=str)
 @pytest.mark.parametrize("branched", DECODERS)
 @pytest.mark.parametrize("residual", RESIDUALS)
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
@@ -311,6 +343,14 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
         difference += layers * (2 * d * d_ff + d_ff)
     weighted = count("weighted_transformer_base", branched_attention=branched, branch_residual=residual)
     assert weighted == count("vaswani_transformer_base") + difference
+
+
+def test_weights_that_never_learn_train_with_any_optimizer(build, batch):
+    model = build("weighted_transformer_base", branch_weights="random", optimizer="adam").train()
+    model.set_num_updates(1)
+    model(**batch)[0].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is None) == name.endswith(("kappa", "alpha")) != parameter.requires_grad
 
 
 def test_training_without_an_optimizer_for_branch_weights_is_refused(build):

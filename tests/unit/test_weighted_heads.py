@@ -147,6 +147,18 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
     assert again.branch_residual == "shared"
 
 
+def test_what_is_kept_while_generating_follows_which_branches_count(build, batch):
+    """--top-branches: α decides, for κ too."""
+    model = shared(build, top_branches=1)
+    attention = model.encoder.layers[0].self_attn
+    attention.make_generation_fast_()
+    with torch.no_grad():
+        for first in (0.7, 0.1):
+            attention.alpha.copy_(torch.tensor([first, 0.3, 0.0, 0.0]))
+            kept = attention.scaled(attention.out_proj.weight, attention, 0).chunk(4, dim=1)
+            assert [part.abs().max() > 0 for part in kept] == [first == 0.7, first == 0.1, False, False]
+
+
 def test_in_inference_mode(build, batch):
     """Tensors made there have no versions, by which a change would be noticed."""
     with torch.inference_mode():
