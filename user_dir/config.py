@@ -73,7 +73,7 @@ class VariantConfig(TransformerConfig):
         None, "only so many branches count, those with the largest α (Ahmed et al. 2017, section 4.5); default: all"
     )
     branch_weights_init: ChoiceEnum(["uniform", "random"]) = option(
-        "uniform", "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 3, has no distribution)"
+        "uniform", "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 4.1, has no distribution)"
     )
     autocast: ChoiceEnum(["off", "bf16"]) = option(
         "off",

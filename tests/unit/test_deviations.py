@@ -107,6 +107,33 @@ def test_branches(build):
     assert len(set(drawn.tolist())) > 1
 
 
+def test_parameters_of_branches(build):
+    """One FFN for all has as many as one for each; κ and α are those of twelve blocks in the paper's big model."""
+    sizes = [
+        sum(parameter.numel() for parameter in build("weighted_transformer_base", branch_ffn=ffn).parameters())
+        for ffn in ("per_branch", "shared")
+    ]
+    assert sizes[0] == sizes[1]
+    six = {f"{side}_layers": 6 for side in ("encoder", "decoder")}
+    big = build("weighted_transformer_big", **six, encoder_attention_heads=16, decoder_attention_heads=16)
+    assert sum(w.numel() for block in branched_blocks(big).values() for w in block.kappa_alpha()) == 384
+
+
+def test_the_letters_matrices_begin_m_times_as_large(build):
+    """W^O_i and W2_i; each W^O_i, W1_i and W2_i as Glorot begins a matrix of its own, of f = d_ff / M."""
+    options = {"encoder_ffn_embed_dim": 32, "branch_residual": "none"}
+    block = build("weighted_transformer_base", **options).encoder.layers[0].self_attn
+    d, d_v, f, branches = 16, 4, 8, 4
+    for matrices, rows, scale in (
+        (block.out_proj.weight.chunk(branches, 1), d_v, branches),
+        (block.fc1.weight.chunk(branches), f, 1),
+        (block.fc2.weight.chunk(branches, 1), f, branches),
+    ):
+        bound = scale * (6 / (d + rows)) ** 0.5
+        for matrix in matrices:
+            assert bound * 0.9 < matrix.abs().max() <= bound
+
+
 def test_dropout_of_branches(build):
     """test_branched_attention.py has where it stands."""
     for size, dropout in (("base", 0.1), ("big", 0.3)):
@@ -117,15 +144,9 @@ def test_dropout_of_branches(build):
 
 
 def test_what_a_branch_sees(build):
-    """With --branch-residual none a block whose heads give nothing computes the same whatever it is given.
-
-    And its matrices are at first M times as large as Glorot's.
-    """
+    """With --branch-residual none a block whose heads give nothing computes the same whatever it is given."""
     for residual in ("per_branch", "none"):
         block = build("weighted_transformer_base", branch_residual=residual).encoder.layers[0].self_attn
-        if residual == "none":
-            bound = 4 * (6 / (4 + 16)) ** 0.5  # M; d_v and d
-            assert bound * 0.9 < block.out_proj.weight.abs().max() <= bound
         torch.nn.init.zeros_(block.out_proj.weight)
         outputs = [block(x, x, x, need_weights=False)[0] for x in torch.randn(2, 3, 1, 16)]
         assert torch.equal(*outputs) == (residual == "none")
