@@ -150,7 +150,7 @@ TABLES = {
         Row(where, WEIGHTED, given(branched_attention=where))
         for where in ("encoder_decoder", "self", "both_halves", "both")
     ],
-    # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the Transformer's loss. No table of theirs.
+    # Ahmed et al. 2017, section 5: 15 to 40% fewer updates, to the final score. No table of theirs.
     "convergence": [Row(family, family, nothing) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],
 }
 
