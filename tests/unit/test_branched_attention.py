@@ -27,6 +27,8 @@ def block(of=BranchedAttention, **options):
         for name, parameter in module.named_parameters():
             if name in ("out_proj.bias", "fc1.bias", "fc2.bias", "norm.weight", "norm.bias"):
                 parameter.normal_()
+        if module.top:
+            module.alpha.copy_((1 - module.kappa) / 3)  # the largest where κ has the smallest
     return module.eval()
 
 
