@@ -5,8 +5,9 @@
 #   examples/ablations.sh shaw-distance [options of fairseq-train]
 #
 # The tables are those of user_dir/paper_tables.py, whose first row is the one the others are compared with: vaswani
-# (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth; convergence has the families, validates them
-# as they train and says when each had the validation loss that the first ends with. Variables and their defaults:
+# (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha come about),
+# ahmed-decoder (where it has branches); convergence has the families, validates them as they train and says when each
+# had the validation loss that the first ends with. Variables and their defaults:
 #   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
 #   ROWS=(all)              some of them, by name; the first of the table is always there
 #   SEEDS=1                 several where rows are close

@@ -31,11 +31,13 @@ more_settings="size batch rate warmup checkpoints"
 family=${FAMILY:-vaswani_transformer}
 published=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$family" 2>&1) ||
   fail "FAMILY=$published"
-read -r base_updates big_updates base_average big_average <<< "$published"
+read -r base_updates big_updates base_average big_average base_dropout big_dropout <<< "$published"
 case $size in
-  big*) published_updates=$big_updates published_average=$big_average ;;
-  *) published_updates=$base_updates published_average=$base_average ;;
+  big*) published_updates=$big_updates published_average=$big_average attention_dropout=$big_dropout ;;
+  *) published_updates=$base_updates published_average=$base_average attention_dropout=$base_dropout ;;
 esac
+# Only the papers' own corpus is trained with all their settings.
+if [ "$corpus" = wmt14 ]; then training=(--attention-dropout "$attention_dropout" "${training[@]}"); fi
 
 model=(--arch "${family}_$size")
 if [ "$family" = transformer ]; then  # fairseq's own knows neither our option nor our names of sizes

@@ -88,18 +88,26 @@ def branched(heads, kappa, alpha, w_o, ffns):
     return total
 
 
-def branched_with_residual(x, heads, kappa, alpha, w_o, b, ffns, norm):
-    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)), h_i = M κ_i head_i W^O_i + b.
+def branched_with_residual(x, heads, kappa, alpha, w_o, b, ffns, b2, norm, masks=(1, 1, 1)):
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b/M.
 
     x [T, d] is what the attention is given; norm: a function of vectors and of those whose deviation it takes, which
-    are x + Σ_i h_i for all branches. Others as in `branched`.
+    are x + Σ_i h_i for all branches. In training dropout multiplies by `masks`: h_i where FFN_i sees them, Σ_i h_i, and
+    what the FFNs add. Others as in `branched`.
     """
-    branches = len(heads)
-    h = [branches * kappa_i * (head @ w_o_i) + b for head, kappa_i, w_o_i in zip(heads, kappa, w_o, strict=True)]
-    total = sum(h)
+    branches, parts = len(heads), zip(heads, kappa, w_o, strict=True)
+    h = [branches * kappa_i * (head @ w_o_i) + b / branches for head, kappa_i, w_o_i in parts]
+    seen, mask_of_heads, mask_of_ffns = masks
+    total = b2
     for h_i, alpha_i, ffn_i in zip(h, alpha, ffns, strict=True):
-        total = total + branches * alpha_i * ffn_i(norm(x + h_i, x + sum(h)))
-    return total
+        total = total + branches * alpha_i * ffn_i(norm(x + seen * h_i, x + seen * sum(h)))
+    return mask_of_heads * sum(h) + mask_of_ffns * total
+
+
+def most_probable(kappa, alpha, k):
+    """Section 4.5: κ and α with which the k branches of the largest α_i alone are in a sum over branches."""
+    kept = sorted(range(len(alpha)), key=lambda i: alpha[i].item(), reverse=True)[:k]
+    return [torch.stack([w_i if i in kept else 0 * w_i for i, w_i in enumerate(w)]) for w in (kappa, alpha)]
 
 
 def transformer_with_branch_weights(x, heads, kappa, alpha, w_o, b, ffns, norms):

@@ -148,6 +148,8 @@ class Parts:
             (family, name)
             for family, name in itertools.product(FAMILIES, PRECISIONS)
             if ON_GPU or name in ("float32", "--autocast bf16")
+            # which refuses κ and α
+            if name != "--memory-efficient-fp16" or "branched_attention" not in FAMILIES[family].options
         ]
         with ThreadPoolExecutor(AT_A_TIME if ON_GPU else 1) as pool:
             yield from pool.map(self.of_precision, *zip(*wanted))

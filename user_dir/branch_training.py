@@ -50,7 +50,7 @@ class BranchTraining:
 
 UNSUITABLE_OPTIMIZER = (
     "The branch weights κ and α need a learning rate of their own and to be kept on the simplex: train with "
-    "--optimizer fused_adam, and with --fp16 also --fp16-no-flatten-grads (or --memory-efficient-fp16)."
+    "--optimizer fused_adam, and with --fp16 also --fp16-no-flatten-grads."
 )
 
 
@@ -68,6 +68,7 @@ def refuse_training(options) -> None:
         )
     optimizer = OPTIMIZER_REGISTRY.get(options.get("optimizer"))
     unsuitable = optimizer is not None and not getattr(optimizer, "trains_branch_weights", False)
+    # With the latter half-precision parameters stay as they are, and `fused_adam` says why it does not train them.
     whole = options.get("fp16_no_flatten_grads") or options.get("memory_efficient_fp16")
     if unsuitable or (options.get("fp16") and not whole):
         raise BranchTrainingError(UNSUITABLE_OPTIMIZER)

@@ -9,7 +9,7 @@ keeps the Transformer's residual connections and does not say where; with x = Q,
 --branch-residual is
 
     none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           BranchedAttention
-    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b     ResidualBranchedAttention
+    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b/M   ResidualBranchedAttention
     shared      the Transformer's two sublayers                                      weighted_heads.py
 
 The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's
@@ -22,6 +22,7 @@ x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hi
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M (d_ff if they share one FFN).
 """
 
+import os
 from typing import NamedTuple
 
 import torch
@@ -96,11 +97,18 @@ class BranchedAttention(BranchWeightedAttention):
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
         tokens = heads.size(0) * heads.size(1)  # no constant where TorchScript looks on
         bias = self.fc1.bias.to(heads.dtype)  # that of the products, which add to it
-        return self.ffns_of(heads, bias.repeat(tokens, 1), self.matrices(tokens, incremental_state))
+        matrices = self.matrices(tokens, incremental_state)
+        return self.ffns_of(self.of_branches(heads), bias.repeat(tokens, 1), matrices).unflatten(0, heads.shape[:2])
 
-    def ffns_of(self, heads: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
-        """Σ_i α_i FFN_i, with `before` [N, d_ff] what hidden units get beside head̄_i W1_i; it is overwritten."""
-        x = heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)  # [M, N, h/M · d_v]
+    def of_branches(self, heads: Tensor) -> Tensor:
+        """[T, B, h, d_v] → [M, N, h/M · d_v]"""
+        return heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)
+
+    def ffns_of(self, x: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
+        """Σ_i α_i FFN_i [N, d] of x_i W^O_i, x [M, N, h/M · d_v].
+
+        `before` [N, d_ff] is what hidden units get beside x_i W^O_i W1_i; it is overwritten.
+        """
         first, last = (x @ matrices.w_o, matrices.w1) if matrices.folded is None else (x, matrices.folded)
         if self.shared_ffn:
             before = before.repeat(1, self.branches)
@@ -109,7 +117,7 @@ class BranchedAttention(BranchWeightedAttention):
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
             x = self.kappa_alpha()[1].to(x.dtype) @ x.unflatten(1, (self.branches, -1))  # [N, f]
-        return linear(x, matrices.w2, matrices.b2).unflatten(0, heads.shape[:2])
+        return linear(x, matrices.w2, matrices.b2)
 
     def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
         """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
@@ -182,18 +190,39 @@ class Matrices(NamedTuple):
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
     b1: Tensor | None = None  # [d_ff]: b1_i, where something is added to it
-    w_h: Tensor | None = None  # [h · d_v, d]: M κ_i W^O_i, of the sum over h_i
+    w_x: Tensor | None = None  # [d_ff, d]: W1 of what all branches see
 
 
 class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, where h_i = M κ_i head_i W^O_i + b.
+    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b/M.
 
     x are the queries. norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, the standard deviation of x + Σ_i h_i:
     one for all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
 
+    As in the base b is once in Σ_i h_i, so that a step of Adam moves that sum as far as there.
+
+    The base drops what each of its two sublayers adds to the residual stream, and so does this: Σ_i h_i by one mask,
+    which is the same for all h_i, and Σ_i M α_i FFN_i + b2 by another.
+
     Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that
     all branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.
+
+    Args:
+        residual_dropout: the probability of both masks
+        others: as in BranchedAttention
     """
+
+    # Whether FFN_i gets h_i as it is dropped for the residual stream, like the base's FFN, or whole: to be decided.
+    ffn_sees_dropped = os.environ.get("FFN_SEES", "undropped") == "dropped"
+
+    def __init__(self, *args, residual_dropout=0.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.residual_dropout_module = FairseqDropout(residual_dropout, module_name=type(self).__name__)
+        self.register_buffer("bias_count", torch.ones(()))  # how often b is in Σ_i h_i
+
+    @staticmethod
+    def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
+        return {**BranchedAttention.from_config(cfg, ffn_dim), "residual_dropout": cfg.dropout}
 
     def build_matrices(self, ffn_dim: int) -> None:
         """As fairseq has them in the Transformer; W^O is there already."""
@@ -201,20 +230,41 @@ class ResidualBranchedAttention(BranchedAttention):
         self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
         self.norm = nn.LayerNorm(self.embed_dim)
 
+    def upgrade_state_dict_named(self, state_dict: dict, name: str) -> None:
+        """Called by fairseq with a checkpoint; one from before there was a count has b in each h_i, and so it stays."""
+        super().upgrade_state_dict_named(state_dict, name)
+        state_dict.setdefault(f"{name}.bias_count", torch.tensor(float(self.branches)))
+
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
-        heads, bias = heads.contiguous(), self.out_proj.bias
-        together = linear(heads.flatten(2), matrices.w_h.T, self.branches * bias)  # Σ_i h_i
-        wide = torch.promote_types(query.dtype, torch.float32)
-        variance = (query + together).to(wide).var(dim=-1, unbiased=False, keepdim=True)
-        by_deviation = (variance + self.norm.eps).rsqrt().to(query.dtype)  # [T, B, 1]
-        x = query.flatten(0, 1) + bias
-        x = (x - x.mean(1, keepdim=True)) * by_deviation.flatten(0, 1) * self.norm.weight
-        before = linear(x, self.fc1.weight, matrices.b1)  # one product for all branches
-        return together + self.ffns_of(heads * by_deviation[..., None], before, matrices)
+        heads, drop, bias = heads.contiguous(), self.residual_dropout_module, self.bias_count * self.out_proj.bias
+        together = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, bias)  # Σ_i h_i
+        bias = bias / self.branches
+        x, y = self.of_branches(heads), query.flatten(0, 1)
+        if self.ffn_sees_dropped and drop.p > 0 and (self.training or drop.apply_during_inference):
+            mask = drop(torch.ones_like(together))
+            together = together * mask
+            by_deviation, mask = self.by_deviation(query + together), mask.flatten(0, 1)
+            x = (x @ matrices.w_o) * (mask * by_deviation)
+            y = y + mask * bias
+            matrices = matrices._replace(folded=matrices.w1)  # x_i W^O_i it has
+        else:
+            by_deviation = self.by_deviation(query + together)
+            x = x * by_deviation
+            y, together = y + bias, drop(together)
+        before = linear(y * by_deviation, matrices.w_x, matrices.b1)  # one product for all branches
+        return together + drop(self.ffns_of(x, before, matrices).view_as(together))
+
+    def by_deviation(self, y: Tensor) -> Tensor:
+        """1/σ of y [T, B, d], as of a LayerNorm: [N, 1]"""
+        wide = y.flatten(0, 1).to(torch.promote_types(y.dtype, torch.float32))
+        return (wide.var(dim=-1, unbiased=False, keepdim=True) + self.norm.eps).rsqrt().to(y.dtype)
 
     def weigh(self) -> Matrices:
+        """`norm` but for σ is in W1: (y − mean y) g W1 is y times g W1 less the mean of its rows; β is in b1."""
         kappa, alpha = self.kappa_alpha()
-        w_o, w1, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
-        normalised = (w_o - w_o.mean(2, keepdim=True)) * self.norm.weight  # `norm` but for σ; β is in b1
-        return Matrices(normalised, w1, w2, self.fc2.bias, b1=self.fc1(self.norm.bias), w_h=w_o.flatten(0, 1))
+        w_o, _, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
+        w_x = self.fc1.weight * self.norm.weight
+        w_x = w_x - w_x.mean(1, keepdim=True)
+        w1 = w_x.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
+        return Matrices(w_o, w1, w2, self.fc2.bias, b1=self.fc1(self.norm.bias), w_x=w_x)

@@ -46,10 +46,11 @@ class VariantConfig(TransformerConfig):
     neighbourhood: int = option(
         64, "r: a position sees itself and ⌊r/2⌋ positions on each side (Vaswani et al. 2017, section 4, Table 1)"
     )
-    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both"]) = option(
+    branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both", "both_halves"]) = option(
         "none",
         "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "
-        "layers for the encoder–decoder attention, the masked self-attention or both (Ahmed et al. 2017, eq. 5–7)",
+        "layers for the encoder–decoder attention, the masked self-attention or both, each with FFNs of width d_ff "
+        "together or with half of that (Ahmed et al. 2017, eq. 5–7)",
     )
     branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = option(
         "per_branch",
@@ -63,13 +64,16 @@ class VariantConfig(TransformerConfig):
         "per_branch",
         "an FFN of width d_ff / M for each branch, or one of width d_ff for all (Ahmed et al. 2017, eq. 7: no width)",
     )
-    branch_weights: ChoiceEnum(["simplex", "softmax"]) = option(
+    branch_weights: ChoiceEnum(["simplex", "softmax", "random"]) = option(
         "simplex",
-        "κ and α are kept on the simplex by --optimizer fused_adam, or are the softmax of free weights "
-        "(Ahmed et al. 2017, section 3, found the latter worse)",
+        "κ and α are kept on the simplex by --optimizer fused_adam, or are the softmax of free weights, or are drawn "
+        "in every step of the training and 1/M afterwards (Ahmed et al. 2017, sections 3 and 4.4, found both worse)",
+    )
+    top_branches: Optional[int] = option(
+        None, "only so many branches count, those with the largest α (Ahmed et al. 2017, section 4.5); default: all"
     )
     branch_weights_init: ChoiceEnum(["uniform", "random"]) = option(
-        "uniform", "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 3, has no distribution)"
+        "uniform", "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 4.1, has no distribution)"
     )
     autocast: ChoiceEnum(["off", "bf16"]) = option(
         "off",
@@ -106,7 +110,8 @@ UNSUPPORTED = {
 
 # Options that are counts, and those that are probabilities. fairseq takes any number: some end in an assertion of
 # torch, others (no layers, a dropout of 1.5) train another model without a word.
-COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "max_source_positions", "max_target_positions"]
+COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"]
+COUNTS += ["max_source_positions", "max_target_positions"]
 SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 COUNTS += [f"{side}.{name}" for side in ("encoder", "decoder") for name in SIDE]
 PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder.layerdrop", "decoder.layerdrop"]

@@ -1,7 +1,8 @@
 """The families: what each computes, as options, and what its paper trains.
 
     python3 user_dir/families.py                         # prints their names
-    python3 user_dir/families.py relative_transformer    # prints updates of base and big, checkpoints averaged of both
+    python3 user_dir/families.py relative_transformer    # prints updates, checkpoints averaged and dropout of
+                                                         # attention weights: each of base and of big
 
 Plain data for architectures.py and for the shell of examples/, which reads them before anything is installed: hence
 any Python from 3.8 on, and nothing of fairseq or torch.
@@ -20,6 +21,7 @@ class Family(NamedTuple):
     big: dict = {}  # what the paper sets otherwise in its big models
     updates: tuple[int, int] = (100_000, 300_000)
     averaged: tuple[int, int] = (5, 20)  # checkpoints; 1 is the last one as it is
+    attention_dropout: tuple[float, float] = (0.0, 0.0)
 
     def options_of(self, size: str) -> dict:
         return {**self.options, **self.big} if size.startswith("big") else self.options
@@ -39,11 +41,13 @@ FAMILIES = {
     "vaswani_transformer": Family(options={}, big={}, updates=(100_000, 300_000), averaged=(5, 20)),
     # Shaw et al. 2018, section 4.1: no sinusoids; k = 16 and a table for each head, big models k = 8 and one for all.
     "relative_transformer": Family(RELATIVE, RELATIVE_BIG, updates=(100_000, 300_000), averaged=(1, 20)),
-    # Ahmed et al. 2017, section 3: a branch for each head, the decoder's in its encoder–decoder attention; section 4.
-    "weighted_transformer": Family(WEIGHTED, big={}, updates=(60_000, 250_000), averaged=(1, 1)),
+    # Ahmed et al. 2017, section 3: a branch for each head, the decoder's in its encoder–decoder attention; section 4.1.
+    "weighted_transformer": Family(
+        WEIGHTED, big={}, updates=(60_000, 250_000), averaged=(1, 1), attention_dropout=(0.1, 0.3)
+    ),
     # Published nowhere: trained as the weighted one.
     "weighted_relative_transformer": Family(
-        {**RELATIVE, **WEIGHTED}, RELATIVE_BIG, updates=(60_000, 250_000), averaged=(1, 1)
+        {**RELATIVE, **WEIGHTED}, RELATIVE_BIG, updates=(60_000, 250_000), averaged=(1, 1), attention_dropout=(0.1, 0.3)
     ),
 }
 
@@ -55,7 +59,8 @@ def main(arguments: list[str]) -> None:
     trained = {**FAMILIES, "transformer": FAMILIES["vaswani_transformer"]}  # fairseq's own
     if arguments[0] not in trained:
         sys.exit(f"{arguments[0]} is none of {', '.join(trained)}")
-    print(*trained[arguments[0]].updates, *trained[arguments[0]].averaged)
+    family = trained[arguments[0]]
+    print(*family.updates, *family.averaged, *family.attention_dropout)
 
 
 if __name__ == "__main__":

@@ -93,8 +93,11 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
 
     def build(self, cfg, attention, **kwargs):
         """The attention of that name, branched if `cfg.branched_attention` says so."""
-        ffn_dim = cfg.decoder.ffn_embed_dim if cfg.branched_attention in (attention, "both") else None
-        return build_attention("decoder", cfg, ffn_dim, **kwargs)
+        ffn_dim = cfg.decoder.ffn_embed_dim
+        if cfg.branched_attention == "both_halves":
+            ffn_dim = ffn_dim // 2 if attention == "self" else ffn_dim - ffn_dim // 2
+        branched = cfg.branched_attention in (attention, "both", "both_halves")
+        return build_attention("decoder", cfg, ffn_dim if branched else None, **kwargs)
 
     @autocast
     def forward(self, *args, **kwargs):
@@ -136,7 +139,9 @@ class Branched:
         query = norm(x) if self.normalize_before else x
         key = query if key is None else key
         y, weights = attention(query, key, key, **kwargs)
-        y = self.residual_connection(self.dropout_module(y), x)
+        if not isinstance(attention, ResidualBranchedAttention):  # it has dropped its parts, each by a mask of its own
+            y = self.dropout_module(y)
+        y = self.residual_connection(y, x)
         return y if self.normalize_before else norm(y), weights
 
 
@@ -155,7 +160,7 @@ class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
 class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
     """Masked self-attention and encoder–decoder attention, of which `cfg.branched_attention` says which is branched.
 
-    "both" has an FFN of width d_ff in each.
+    "both" has an FFN of width d_ff in each, "both_halves" one of half that width.
     """
 
     @autocast

@@ -62,7 +62,8 @@ class TransformerModel(TransformerModelBase):
             refuse_input(args, task)
         if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
             cfg.no_token_positional_embeddings = True
-        if cfg.branched_attention != "none":
+        learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
+        if learned:
             refuse_training(args)
         model = super().build_model(cfg, task)
         if asked_to_train:
@@ -71,7 +72,7 @@ class TransformerModel(TransformerModelBase):
         compute_by_ours(model)
         for name, parameter in model.named_parameters():
             parameter.name_in_model = name  # for an optimizer that has to speak of it
-        if cfg.branched_attention != "none":
+        if learned:
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
             for block in branched_blocks(model).values():

@@ -25,6 +25,8 @@ from .config import option
 from .errors import InputError
 from .simplex import project_
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 @dataclass
 class FusedAdamConfig(FairseqAdamConfig):
@@ -64,12 +66,12 @@ class FusedAdam(FairseqAdam):
         groups, self.branch_training = params, None
         branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchTraining)]
         if branch:
-            refuse_unsuitable(cfg)
+            refuse_unsuitable(cfg, branch)
             (self.branch_training,) = {p.param_group for p in branch}
             self.branch_training.adopted = True
             others = [p for p in params if not isinstance(getattr(p, "param_group", None), BranchTraining)]
             groups = [{"params": others}, {"params": branch, "weight_decay": 0.0, "updates": 0}]
-        if any(p.dtype in (torch.float16, torch.bfloat16) for p in params):
+        if any(p.dtype in HALF for p in params):
             self._optimizer = Adam(groups, **self.optimizer_config)
         else:
             try:
@@ -142,8 +144,13 @@ def refuse_betas(betas) -> None:
         raise InputError(f"--adam-betas {betas}: give two numbers, such as '(0.9, 0.98)'") from None
 
 
-def refuse_unsuitable(cfg: FusedAdamConfig) -> None:
+def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
     """Raises BranchTrainingError for options with which branch weights would never train or would leave the simplex."""
+    if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4, and most updates are less than half
+        raise BranchTrainingError(
+            "--memory-efficient-fp16 has κ and α in half precision, where rounding undoes their updates: train with "
+            "--fp16 --fp16-no-flatten-grads, which keeps them in float32, or with --autocast bf16."
+        )
     if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
         raise BranchTrainingError(
             f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} "

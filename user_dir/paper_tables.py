@@ -69,6 +69,16 @@ def ffn(share: float) -> Callable[[Size], dict]:
     return lambda size: both(ffn_embed_dim=int(size.ffn_embed_dim * share))
 
 
+def layers_with_dropout(share: float, dropout: float) -> Callable[[Size], dict]:
+    """Layers times `share`; where the size is the papers' also their dropout, of attention weights too."""
+
+    def change(size: Size) -> dict:
+        dropouts = {"dropout": dropout, "attention_dropout": dropout} if size == SIZES["base"] else {}
+        return {**layers(share)(size), **dropouts}
+
+    return change
+
+
 def given(**options) -> Callable[[Size], dict]:
     return lambda size: options
 
@@ -125,8 +135,20 @@ TABLES = {
         Row("vaswani.layers-4", VASWANI, layers(2 / 3), 25.3, 50),
         Row("weighted.layers-4", WEIGHTED, layers(2 / 3), 26.2, 50),
         Row("vaswani.layers-8", VASWANI, layers(4 / 3), 25.5, 80),
-        Row("weighted.layers-8", WEIGHTED, layers(4 / 3), 25.6, 80),
+        Row("weighted.layers-8", WEIGHTED, layers_with_dropout(4 / 3, 0.3), 25.6, 80),  # section 4.1
         Row("weighted.big", WEIGHTED, big, 27.2, 213, big=True),
+    ],
+    # Ahmed et al. 2017: what was worse, without numbers (3, a softmax; 4.4, drawn in each step; 4.5, the largest α).
+    "ahmed-weights": [
+        Row("learned", WEIGHTED, nothing),
+        Row("softmax", WEIGHTED, given(branch_weights="softmax")),
+        Row("drawn", WEIGHTED, given(branch_weights="random")),
+        Row("top-half", WEIGHTED, lambda size: {"top_branches": max(1, size.heads // 2)}),
+    ],
+    # Where the decoder has branches; no table of theirs.
+    "ahmed-decoder": [
+        Row(where, WEIGHTED, given(branched_attention=where))
+        for where in ("encoder_decoder", "self", "both_halves", "both")
     ],
     # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the final score. No table of theirs.
     "convergence": [Row(family, family, nothing) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],

@@ -27,13 +27,26 @@ class BranchWeightedAttention(MultiheadAttention):
         branches: M (default: a branch for each head); a divisor of the heads, which several then share a branch
         softmax: κ and α are the softmax of free weights, which Ahmed et al. found worse than the simplex
         random: κ and α are at first random and not 1/M
+        drawn: κ and α never learn: each step of a training draws them, and an evaluation has what they are at first
+        top: only the branches with that many largest α_i count (default: all)
         others: as in MultiheadAttention
 
     Raises:
-        InputError: if the heads cannot be dealt out to the branches
+        InputError: if the heads cannot be dealt out to the branches, or there are less than `top`
     """
 
-    def __init__(self, embed_dim, num_heads, *, branches: int | None = None, softmax=False, random=False, **kwargs):
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        *,
+        branches: int | None = None,
+        softmax=False,
+        random=False,
+        drawn=False,
+        top: int | None = None,
+        **kwargs,
+    ):
         super().__init__(embed_dim, num_heads, **kwargs)
         self.branches = branches or num_heads
         if num_heads % self.branches:
@@ -41,9 +54,11 @@ class BranchWeightedAttention(MultiheadAttention):
                 f"{num_heads} heads cannot be dealt out to {self.branches} branches: a branch is one head or several "
                 "(Ahmed et al. 2017, eq. 5). Choose a number of branches that divides the heads."
             )
-        self.softmax = softmax
-        self.kappa = nn.Parameter(torch.empty(self.branches))
-        self.alpha = nn.Parameter(torch.empty(self.branches))
+        if top is not None and top > self.branches:
+            raise InputError(f"--top-branches {top}: choose at most {self.branches}, the number of branches")
+        self.softmax, self.drawn, self.top = softmax, drawn, top
+        self.kappa = nn.Parameter(torch.empty(self.branches), requires_grad=not drawn)
+        self.alpha = nn.Parameter(torch.empty(self.branches), requires_grad=not drawn)
         self.reset_branch_weights(random)
 
     @staticmethod
@@ -53,6 +68,8 @@ class BranchWeightedAttention(MultiheadAttention):
             "branches": cfg.branches,
             "softmax": cfg.branch_weights == "softmax",
             "random": cfg.branch_weights_init == "random",
+            "drawn": cfg.branch_weights == "random",
+            "top": cfg.top_branches,
         }
 
     @torch.no_grad()
@@ -70,8 +87,17 @@ class BranchWeightedAttention(MultiheadAttention):
                 weights.copy_(weights.clamp(min=1e-2 / self.branches).log())
 
     def kappa_alpha(self) -> tuple[Tensor, Tensor]:
-        """κ [M], α [M]"""
-        return (self.kappa.softmax(0), self.alpha.softmax(0)) if self.softmax else (self.kappa, self.alpha)
+        """κ [M], α [M] as they are used now; 0 for branches that do not count."""
+        weights = (self.kappa, self.alpha)
+        if self.softmax:
+            weights = (self.kappa.softmax(0), self.alpha.softmax(0))
+        elif self.drawn and self.training:
+            draws = [torch.empty_like(w).exponential_() for w in weights]  # each point of the simplex is as likely
+            weights = tuple(draw / draw.sum() for draw in draws)
+        if self.top:
+            kept = torch.zeros_like(weights[1]).scatter(0, weights[1].topk(self.top).indices, 1.0)
+            weights = tuple(w * kept for w in weights)
+        return weights
 
 
 class BranchWeightedMatrix(nn.Module):
@@ -91,9 +117,8 @@ class BranchWeightedMatrix(nn.Module):
 
         if self.kept is None or matrix.is_inference():  # those have no versions
             return result()
-        weights = (attention.kappa, attention.alpha)[which]
-        # Somebody may look what other branch weights would do, or move the model.
-        versions = (matrix._version, weights._version, matrix.data_ptr())
+        # Somebody may look what other branch weights would do, or move the model. α decides which branches count.
+        versions = (matrix._version, attention.kappa._version, attention.alpha._version, matrix.data_ptr())
         if self.kept[0] != versions:
             self.kept = (versions, result())
         return self.kept[1]

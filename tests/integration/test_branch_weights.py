@@ -117,12 +117,18 @@ def test_freezing_longer_than_the_training_is_refused(command, copies, tmp_path)
     assert re.search("frozen for the last 10000 updates before --max-update 100 .*--branch-frozen-updates", done.stderr)
 
 
+def test_branch_weights_of_half_precision_are_refused(command, copies, tmp_path):
+    options = "--max-update 5 --branch-frozen-updates 0 --memory-efficient-fp16 --fp16-init-scale 1".split()
+    done = train(command, copies, "weighted_transformer", tmp_path, *options, ok=False)
+    assert done.returncode != 0 and not list(tmp_path.iterdir())
+    assert re.search("--memory-efficient-fp16 .*κ and α.* --fp16-no-flatten-grads", done.stderr)
+
+
 PRECISIONS = {
     "--autocast bf16": 1e-6,
     "--amp": 1e-6,
     # Rounded to half precision for the model. On CPUs fairseq needs a scale that no gradient overflows with.
     "--fp16 --fp16-no-flatten-grads --fp16-init-scale 1": 1e-3,
-    "--memory-efficient-fp16 --fp16-init-scale 1": 1e-3,
 }
 
 

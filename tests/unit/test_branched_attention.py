@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from user_dir.attention import MultiheadAttention
 from user_dir.branched_attention import BranchedAttention, ResidualBranchedAttention
+from user_dir.dropout import Dropout
 from user_dir.layers import joined
 from user_dir.relative_positions import RelativeMultiheadAttention
 
@@ -26,17 +27,25 @@ def block(of=BranchedAttention, **options):
         for name, parameter in module.named_parameters():
             if name in ("out_proj.bias", "fc1.bias", "fc2.bias", "norm.weight", "norm.bias"):
                 parameter.normal_()
+        if module.top:
+            module.alpha.copy_((1 - module.kappa) / 3)  # the largest where κ has the smallest
     return module.eval()
 
 
-def by_equation(module, x):
-    """The block that `module` computes for x [T, B, d], from its parameters cut into those of branches."""
-    padding = torch.zeros(x.size(1), len(x), dtype=torch.bool)
-    heads, _ = heads_by_equation(module, x, x, padding, causal=False)
+def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1), biases=1, weights=None):
+    """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'.
+
+    biases: how often W^O's bias is in Σ_i h_i; weights: κ and α, if they are not the module's
+    """
+    heads = heads_of(module, x, key, causal)
+    if not isinstance(module, BranchedAttention):
+        return module.out_proj(heads.flatten(2))
     branches, ffns = module.branches, module.ffns
     heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
     w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
-    kappa, alpha = module.kappa_alpha()
+    kappa, alpha = module.kappa_alpha() if weights is None else weights
+    if module.top:
+        kappa, alpha = equations.most_probable(module.kappa, module.alpha, module.top)
     residual = isinstance(module, ResidualBranchedAttention)
     parts = zip(module.fc1.weight.chunk(ffns), module.fc1.bias.chunk(ffns), module.fc2.weight.chunk(ffns, 1))
     b2 = torch.zeros(ffns) if residual else module.fc2.bias
@@ -50,8 +59,13 @@ def by_equation(module, x):
     def norm(y, other):
         return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
 
-    parameters = (kappa, alpha, w_o, module.out_proj.bias, own, norm)
-    return equations.branched_with_residual(x, heads, *parameters) + module.fc2.bias
+    parameters = (kappa, alpha, w_o, module.out_proj.bias * biases, own, module.fc2.bias, norm)
+    return equations.branched_with_residual(x, heads, *parameters, masks)
+
+
+def heads_of(module, x, key=None, causal=False):
+    key = x if key is None else key
+    return heads_by_equation(module, x, key, torch.zeros(key.size(1), len(key), dtype=torch.bool), causal)[0]
 
 
 FORMS = [BranchedAttention, ResidualBranchedAttention]
@@ -63,6 +77,8 @@ READINGS = [
     {"branches": 1},
     {"branches": 2, "shared_ffn": True},
     {"value_dim": 6, "key_dim": 3},
+    {"top": 2},
+    {"top": 1, "shared_ffn": True},
 ]
 
 
@@ -111,6 +127,20 @@ def test_one_branch_with_a_residual_is_attention_and_ffn():
     torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
 
 
+def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(build):
+    """These have no count: what they compute stays, and so does how fast the sum of their biases learns."""
+    model = build("weighted_transformer_base").double()
+    block, x = model.encoder.layers[0].self_attn, torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
+    torch.nn.init.normal_(block.out_proj.bias)
+    assert_same_with_gradients(block(x, x, x, need_weights=False)[0], by_equation(block, x), block, x)
+    state = model.state_dict()
+    model.load_state_dict(state)
+    assert block.bias_count == 1
+    model.load_state_dict({name: value for name, value in state.items() if not name.endswith("bias_count")})
+    actual, _ = block(x, x, x, need_weights=False)
+    assert_same_with_gradients(actual, by_equation(block, x, biases=HEADS), block, x)
+
+
 def test_activation_dropout_and_activation():
     module = block(activation="gelu", activation_dropout=0.5)
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
@@ -123,6 +153,27 @@ def test_activation_dropout_and_activation():
     assert (dropped.mean(0) - evaluated).norm() < 0.1 * evaluated.norm()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_can_be_drawn_in_every_step(form):
+    """Evenly from the simplex, whose variance is Dirichlet's; an evaluation has 1/M."""
+    module = block(form, drawn=True, random=False)
+    assert not module.kappa.requires_grad and not module.alpha.requires_grad
+    x = torch.randn(3, 20, MODEL, dtype=torch.float64)
+    evaluated, _ = module(x, x, x, need_weights=False)
+    torch.testing.assert_close(evaluated, by_equation(module, x, weights=torch.full((2, 4), 0.25)))
+    module.train()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        actual, _ = module(x, x, x, need_weights=False)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(actual, by_equation(module, x, weights=module.kappa_alpha()))
+        assert not torch.allclose(actual, evaluated)
+    draws = torch.stack([torch.cat(module.kappa_alpha()) for _ in range(4000)])
+    torch.testing.assert_close(draws.mean(0), torch.full((8,), 0.25).double(), atol=0.02, rtol=0)
+    torch.testing.assert_close(draws.var(0), torch.full((8,), 3 / (4**2 * 5)).double(), atol=0.005, rtol=0)
+    assert abs(torch.corrcoef(draws[:, [0, 4]].T)[0, 1]) < 0.1  # κ and α are drawn each by themselves
+
+
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("form", FORMS)
@@ -133,7 +184,11 @@ def test_branch_weights_begin_on_the_simplex(form, random, softmax):
         assert (weights.max() - weights.min() > 0.01) == random
 
 
-UNEVEN = [({"branches": 3}, "4 heads .* 3 branches"), ({"ffn_dim": 30}, "width 30 .* 4 branches")]
+UNEVEN = [
+    ({"branches": 3}, "4 heads .* 3 branches"),
+    ({"top": 5}, "--top-branches 5: .* 4"),
+    ({"ffn_dim": 30}, "width 30 .* 4 branches"),
+]
 
 
 @pytest.mark.parametrize("options, reason", UNEVEN)
@@ -146,7 +201,7 @@ def test_what_cannot_be_dealt_out_is_refused(options, reason):
 
 # layers and models
 
-DECODERS = ["encoder_decoder", "self", "both"]
+DECODERS = ["encoder_decoder", "self", "both", "both_halves"]
 RESIDUALS = ["per_branch", "none"]
 
 
@@ -171,6 +226,8 @@ def test_decoder_layer_is_two_sublayers(build, branched, norm):
     layer = build("weighted_transformer_base", branched_attention=branched, **norm).double().decoder.layers[0]
     assert isinstance(layer.self_attn, BranchedAttention) == (branched != "encoder_decoder")
     assert isinstance(layer.encoder_attn, BranchedAttention) == (branched != "self")
+    widths = [a.fc1.out_features for a in (layer.self_attn, layer.encoder_attn) if isinstance(a, BranchedAttention)]
+    assert widths == {"both": [32, 32], "both_halves": [16, 16]}.get(branched, [32])
     y, encoder_out = torch.randn(2, 6, 3, MODEL, dtype=torch.float64)
     mask = torch.full((6, 6), float("-inf")).triu(1)
     actual, _, _ = layer(y, encoder_out, self_attn_mask=mask)
@@ -185,7 +242,77 @@ def test_decoder_layer_is_two_sublayers(build, branched, norm):
     torch.testing.assert_close(actual, y)
 
 
-@pytest.mark.parametrize("options", [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}], ids=str)
+@pytest.fixture
+def masks(monkeypatch):
+    """Dropout multiplies by these, in the order in which it has drawn them."""
+    drawn = []
+
+    def forward(module, x, inplace=False):
+        if not module.training or not module.p:
+            return x
+        drawn.append(torch.bernoulli(torch.full_like(x, 1 - module.p)) / (1 - module.p))
+        return x * drawn[-1]
+
+    monkeypatch.setattr(Dropout, "forward", forward)
+    return drawn
+
+
+FORMS_WITH_DROPOUT = {
+    "the base": ("vaswani_transformer_base", {}, 2, 3),
+    "shared": ("weighted_transformer_base", {"branch_residual": "shared"}, 2, 3),
+    "per_branch": ("weighted_transformer_base", {}, 2, 3),
+    "per_branch, self": ("weighted_transformer_base", {"branched_attention": "self"}, 2, 3),
+    # One residual connection, one mask.
+    "none": ("weighted_transformer_base", {"branch_residual": "none"}, 1, 2),
+}
+
+
+@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("form", FORMS_WITH_DROPOUT)
+def test_dropout_stands_where_the_base_has_it(build, monkeypatch, masks, form, dropped, norm):
+    """As many masks in a layer as in the base's, each on what is added to the residual stream, in values and gradients.
+
+    Drawn anew each time: layers are run first, and the equations take their masks.
+    """
+    monkeypatch.setattr(ResidualBranchedAttention, "ffn_sees_dropped", dropped)
+    arch, options, in_encoder, in_decoder = FORMS_WITH_DROPOUT[form]
+    model = build(arch, dropout=0.5, branch_weights_init="random", **options, **norm).double().train()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+
+    def added(attention, query, key=None, causal=False):
+        if isinstance(attention, ResidualBranchedAttention):
+            of_heads, of_ffns = masks.pop(0), masks.pop(0)
+            return by_equation(attention, query, key, causal, (of_heads if dropped else 1, of_heads, of_ffns))
+        return masks.pop(0) * by_equation(attention, query, key, causal)
+
+    def sublayer(x, ln, attention, **others):
+        return x + added(attention, ln(x), **others) if norm else ln(x + added(attention, x, **others))
+
+    x = torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
+    encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    actual = encoder(x, None)
+    assert len(masks) == in_encoder
+    if encoder.fc1 is None:  # layers with an FFN of their own are fairseq's
+        expected = sublayer(x, encoder.self_attn_layer_norm, encoder.self_attn)
+        assert_same_with_gradients(actual, expected, encoder, x)
+        assert not masks
+    masks.clear()
+    encoder_out = torch.randn(4, 2, MODEL, dtype=torch.float64)
+    actual, _, _ = decoder(x, encoder_out, self_attn_mask=torch.full((5, 5), float("-inf")).triu(1))
+    assert len(masks) == in_decoder
+    if decoder.fc1 is None:
+        expected = sublayer(x, decoder.self_attn_layer_norm, decoder.self_attn, causal=True)
+        expected = sublayer(expected, decoder.encoder_attn_layer_norm, decoder.encoder_attn, key=encoder_out)
+        assert_same_with_gradients(actual, expected, decoder, x)
+
+
+CACHED = [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}, {"top_branches": 2}]
+
+
+@pytest.mark.parametrize("options", CACHED, ids=str)
 @pytest.mark.parametrize("branched", DECODERS)
 @pytest.mark.parametrize("residual", RESIDUALS)
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
@@ -212,11 +339,20 @@ def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(buil
     # b2_i, or as in the base the biases of W^O and W2 and the FFN's LayerNorm
     biases = (HEADS if residual == "none" else 4) * d
     difference = blocks * (2 * HEADS + biases - 4 * d)  # κ and α beside them
-    if branched == "both":
-        # an FFN and its branches, but one bias of W^O more in the base
-        difference += layers * (2 * d * d_ff + d_ff + 2 * HEADS + biases - d)
+    if branched.startswith("both"):  # a block more in each layer of the decoder; the base has the bias of its W^O
+        difference += layers * (2 * HEADS + biases - d)
+    if branched == "both":  # and an FFN
+        difference += layers * (2 * d * d_ff + d_ff)
     weighted = count("weighted_transformer_base", branched_attention=branched, branch_residual=residual)
     assert weighted == count("vaswani_transformer_base") + difference
+
+
+def test_weights_that_never_learn_train_with_any_optimizer(build, batch):
+    model = build("weighted_transformer_base", branch_weights="random", optimizer="adam").train()
+    model.set_num_updates(1)
+    model(**batch)[0].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is None) == name.endswith(("kappa", "alpha")) != parameter.requires_grad
 
 
 def test_training_without_an_optimizer_for_branch_weights_is_refused(build):

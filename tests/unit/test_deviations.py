@@ -9,7 +9,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 
-from user_dir.architectures import SIZES, size_options
+from user_dir.architectures import FAMILIES, SIZES, size_options
 from user_dir.branch_log import branched_blocks
 from user_dir.task import FastTranslationConfig, FastTranslationTask
 
@@ -101,6 +101,9 @@ def test_branches(build):
     assert model.branch_training.lr_scale == pytest.approx((16 / 3) ** -0.5)
     places = {(name.split(".")[0], name.split(".")[3]) for name in branched_blocks(model)}
     assert places == {("encoder", "self_attn"), ("decoder", "encoder_attn")}
+    for where, attentions in (("self", {"self_attn"}), ("both_halves", {"self_attn", "encoder_attn"})):
+        other = build("weighted_transformer_base", branched_attention=where)
+        assert {name.split(".")[2] for name in branched_blocks(other.decoder)} == attentions
     for block in branched_blocks(model).values():
         for weights in block.kappa_alpha():
             assert weights.tolist() == [0.25] * 4
@@ -109,16 +112,46 @@ def test_branches(build):
     assert len(set(drawn.tolist())) > 1
 
 
-def test_what_a_branch_sees(build):
-    """With --branch-residual none a block whose heads give nothing computes the same whatever it is given.
+def test_parameters_of_branches(build):
+    """One FFN for all has as many as one for each; κ and α are those of twelve blocks in the paper's big model."""
+    sizes = [
+        sum(parameter.numel() for parameter in build("weighted_transformer_base", branch_ffn=ffn).parameters())
+        for ffn in ("per_branch", "shared")
+    ]
+    assert sizes[0] == sizes[1]
+    six = {f"{side}_layers": 6 for side in ("encoder", "decoder")}
+    big = build("weighted_transformer_big", **six, encoder_attention_heads=16, decoder_attention_heads=16)
+    assert sum(w.numel() for block in branched_blocks(big).values() for w in block.kappa_alpha()) == 384
 
-    And its matrices are at first M times as large as Glorot's.
-    """
+
+def test_the_letters_matrices_begin_m_times_as_large(build):
+    """W^O_i and W2_i; each W^O_i, W1_i and W2_i as Glorot begins a matrix of its own, of f = d_ff / M."""
+    options = {"encoder_ffn_embed_dim": 32, "branch_residual": "none"}
+    block = build("weighted_transformer_base", **options).encoder.layers[0].self_attn
+    d, d_v, f, branches = 16, 4, 8, 4
+    for matrices, rows, scale in (
+        (block.out_proj.weight.chunk(branches, 1), d_v, branches),
+        (block.fc1.weight.chunk(branches), f, 1),
+        (block.fc2.weight.chunk(branches, 1), f, branches),
+    ):
+        bound = scale * (6 / (d + rows)) ** 0.5
+        for matrix in matrices:
+            assert bound * 0.9 < matrix.abs().max() <= bound
+
+
+def test_dropout_of_branches(build):
+    """test_branched_attention.py has where it stands."""
+    for size, dropout in (("base", 0.1), ("big", 0.3)):
+        layer = build(f"weighted_transformer_{size}").encoder.layers[0]
+        assert layer.self_attn.residual_dropout_module.p == layer.dropout_module.p == dropout
+        assert layer.self_attn.dropout_module.p == 0  # of attention weights
+    assert FAMILIES["weighted_transformer"].attention_dropout == (0.1, 0.3)
+
+
+def test_what_a_branch_sees(build):
+    """With --branch-residual none a block whose heads give nothing computes the same whatever it is given."""
     for residual in ("per_branch", "none"):
         block = build("weighted_transformer_base", branch_residual=residual).encoder.layers[0].self_attn
-        if residual == "none":
-            bound = 4 * (6 / (4 + 16)) ** 0.5  # M; d_v and d
-            assert bound * 0.9 < block.out_proj.weight.abs().max() <= bound
         torch.nn.init.zeros_(block.out_proj.weight)
         outputs = [block(x, x, x, need_weights=False)[0] for x in torch.randn(2, 3, 1, 16)]
         assert torch.equal(*outputs) == (residual == "none")

@@ -284,6 +284,14 @@ def test_a_family_that_is_added_needs_no_shell(tmp_path):
     assert trained == [f"{family}_tiny" for family in (*FAMILIES, "new_transformer") for _ in range(2)]
 
 
+@pytest.mark.parametrize("size, dropout", [("base", "0.1"), ("big", "0.3")])
+def test_attention_weights_are_dropped_as_in_the_familys_paper(size, dropout):
+    """On the papers' own corpus; on others all families are trained alike."""
+    for family, expected in (("weighted_transformer", dropout), ("vaswani_transformer", "0.0")):
+        assert option(plan("wmt14.sh", FAMILY=family, SIZE=size), "--attention-dropout") == expected
+    assert "--attention-dropout" not in plan("iwslt14.sh", FAMILY="weighted_transformer")
+
+
 def test_the_quickstart_is_a_recipe(tmp_path):
     examples = copied(tmp_path)
     text = plan("quickstart.sh", "--seed", "7", examples=examples, MINUTES="0.6", UPDATES=30, FAMILY="x", STEPS="train")

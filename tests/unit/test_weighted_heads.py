@@ -114,7 +114,7 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     assert isinstance(shared(build).encoder.layers[0].fc2, WeightedLinear)
 
 
-OTHERS = [{"branched_attention": "self"}, {"branched_attention": "both"}, {"branch_ffn": "shared"}]
+OTHERS = [{"branched_attention": where} for where in ("self", "both", "both_halves")] + [{"branch_ffn": "shared"}]
 
 
 @pytest.mark.parametrize("option", OTHERS, ids=str)
@@ -145,6 +145,18 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
     again = options(branch_residual="shared")
     models.ARCH_CONFIG_REGISTRY[WEIGHTED](again)
     assert again.branch_residual == "shared"
+
+
+def test_what_is_kept_while_generating_follows_which_branches_count(build, batch):
+    """--top-branches: α decides, for κ too."""
+    model = shared(build, top_branches=1)
+    attention = model.encoder.layers[0].self_attn
+    attention.make_generation_fast_()
+    with torch.no_grad():
+        for first in (0.7, 0.1):
+            attention.alpha.copy_(torch.tensor([first, 0.3, 0.0, 0.0]))
+            kept = attention.scaled(attention.out_proj.weight, attention, 0).chunk(4, dim=1)
+            assert [part.abs().max() > 0 for part in kept] == [first == 0.7, first == 0.1, False, False]
 
 
 def test_in_inference_mode(build, batch):
