@@ -12,7 +12,8 @@ read, too (in older ones all options are in one list).
 import argparse
 import pathlib
 
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu, torch_persistent_save
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
@@ -21,6 +22,7 @@ from ..checkpoint_files import reading
 from ..config import VariantConfig, refuse_unsupported
 from ..errors import InputError
 from .shared.command import exit_in_one_line, new_parser
+from .shared.files import write
 
 STOCK, OURS = "transformer", "vaswani_transformer"
 ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it
@@ -108,7 +110,8 @@ def convert_adam(state: dict, fused: bool) -> None:
 @exit_in_one_line("convert_checkpoint")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    torch_persistent_save(convert(args.checkpoint, args.to), str(args.output))  # a temporary name, then renamed
+    state = convert(args.checkpoint, args.to)
+    write(args.output, lambda partial: torch.save(state, partial))
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")
 
 
