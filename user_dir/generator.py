@@ -17,6 +17,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
+from .errors import InputError
 from .evaluated_options import refuse_evaluated
 from .model import TransformerModel
 
@@ -62,7 +63,8 @@ class BeamSearchGenerator(SequenceGenerator):
             hypotheses.extend(*found, final=step == longest)
             if not len(hypotheses.unfinished):
                 break
-            assert step < longest, "a sentence has no hypothesis of finite probability"
+            if step == longest:
+                raise InputError("the model's probabilities are not finite: its training diverged, use another one")
             last, scores, order = (torch.from_numpy(rows).to(source.device) for rows in hypotheses.steps[-1])
             scores = scores.unflatten(0, (-1, self.beam_size))
             self.model.reorder_incremental_state(states, order)
