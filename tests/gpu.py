@@ -43,7 +43,8 @@ PRECISIONS = {
 TRAINING = """--user-dir user_dir --source-lang src --target-lang tgt --share-all-embeddings --optimizer fused_adam
     --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --clip-norm 1 --branch-frozen-updates 0
     --lr 5e-3 --lr-scheduler inverse_sqrt --warmup-updates 50 --max-tokens 1000 --log-format json --log-interval 10
-    --encoder-layers 2 --decoder-layers 2 --no-epoch-checkpoints --update-epoch-batch-itr True --seed 1""".split()
+    --encoder-layers 2 --decoder-layers 2 --no-epoch-checkpoints
+    --task fast_translation --update-epoch-batch-itr True --seed 1""".split()
 MEASURED = """
 import torch, fairseq_cli.train
 fairseq_cli.train.cli_main()

@@ -66,6 +66,14 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     return done
 
 
+def descendants(process):
+    """The numbers of all processes that this one has started, and of theirs."""
+    for file in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
+        for child in file.read_text().split():
+            yield int(child)
+            yield from descendants(child)
+
+
 def save_checkpoint(path, model, options, data, languages, updates=100):
     """`model` as fairseq saves it after so many updates; options: a Namespace with the model's."""
     cfg = {

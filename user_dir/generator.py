@@ -1,4 +1,4 @@
-"""Beam search with fairseq's results, without the work that they do not need; --task fast_translation has it.
+"""Beam search with fairseq's results, without the work that they do not need; task.py has it.
 
 At every step fairseq's generator goes some eight times over the probabilities of all words after all hypotheses, and
 copies what it knows of each hypothesis. Here the best words are found from the best of each of about √V groups of
@@ -13,30 +13,12 @@ import numpy as np
 import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from .errors import InputError
-from .evaluated_options import refuse_evaluated
 from .model import TransformerModel
 
 LARGE = 2**19  # From more probabilities on groups pay: of 4,700,000 the best are found in 1.4 ms, and not in 4.7.
-
-
-@register_task("fast_translation", dataclass=TranslationConfig)
-class FastTranslationTask(TranslationTask):
-    """fairseq's `translation` with BeamSearchGenerator; a checkpoint of one is one of the other."""
-
-    def build_model(self, cfg, from_checkpoint=False):
-        if from_checkpoint:
-            refuse_evaluated("the checkpoint", "model", cfg)
-        return super().build_model(cfg, from_checkpoint)
-
-    def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
-        if seq_gen_cls is None and not getattr(args, "print_alignment", False):
-            seq_gen_cls = BeamSearchGenerator
-        return super().build_generator(models, args, seq_gen_cls, **kwargs)
 
 
 class BeamSearchGenerator(SequenceGenerator):

@@ -13,4 +13,4 @@ refuse_bypassing_fairseq()
 allow_fairseq_checkpoints()
 say_refusals_in_one_line()
 
-from . import architectures, criterion, generator, optimizer  # noqa: E402,F401  (they must follow the check)
+from . import architectures, criterion, optimizer, task  # noqa: E402,F401  (they must follow the check)

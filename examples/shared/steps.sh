@@ -134,9 +134,10 @@ prepare() {
 
 train() {
   # fairseq makes batches once, from the seed and the epoch in which it was started; a run that goes on in a later epoch
-  # would meet others. --update-epoch-batch-itr makes them anew in each epoch, of its number.
-  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir "${running[@]}"
-    --update-epoch-batch-itr True --log-format simple "${training[@]}" ${further[@]+"${further[@]}"})
+  # would meet others. --update-epoch-batch-itr makes them anew in each epoch, of its number; with fairseq's own task it
+  # leaves a data-loader worker behind in each.
+  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task fast_translation
+    "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" ${further[@]+"${further[@]}"})
   run mkdir -p "$run"
   # The precision is chosen when a run begins, on the first of the machines that train, and kept where it goes on.
   if [ -n "$precision" ]; then

@@ -2,7 +2,6 @@
 data-prep, and a recipe as a whole."""
 
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -14,14 +13,15 @@ import pytest
 import torch
 
 import support
-from support import run, train
+from support import descendants, run, train
 
 TWO_FAMILIES = ("vaswani_transformer", "weighted_relative_transformer")
 
 # Three epochs of a few updates of two passes; a checkpoint and a validation every third update and after each epoch.
 RUN = """
     --dropout 0.3 --attention-dropout 0.1 --update-freq 2 --store-ema --ema-fp32 --ema-decay 0.9
-    --update-epoch-batch-itr True --train-subset valid --max-tokens 32 --max-tokens-valid 500 --max-update 15
+    --task fast_translation --update-epoch-batch-itr True --train-subset valid --max-tokens 32 --max-tokens-valid 500
+    --max-update 15
     --branch-frozen-updates 6 --save-interval-updates 3 --validate-interval-updates 3 --keep-interval-updates 3
     --log-interval 1
 """.split()
@@ -55,13 +55,6 @@ else:
 sys.argv[1:] = options
 cli_main()
 """
-
-
-def descendants(process):
-    for file in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
-        for child in file.read_text().split():
-            yield int(child)
-            yield from descendants(child)
 
 
 def killed_when(said, times, seconds, data, family, folder):

@@ -12,8 +12,9 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from user_dir import generator
 from user_dir.architectures import FAMILIES
 from user_dir.errors import InputError
-from user_dir.generator import FastTranslationTask, Hypotheses, best_of_groups, best_words
+from user_dir.generator import Hypotheses, best_of_groups, best_words
 from user_dir.model import TransformerModel
+from user_dir.task import FastTranslationTask
 
 from support import EOS, PAD, assert_same, randomise, words
 

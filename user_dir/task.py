@@ -1,0 +1,65 @@
+"""The task `fast_translation`: fairseq's `translation` for long trainings and fast searches."""
+
+import multiprocessing
+import os
+import pathlib
+
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import open_dict
+
+from .evaluated_options import refuse_evaluated
+from .generator import BeamSearchGenerator
+
+
+@register_task("fast_translation", dataclass=TranslationConfig)
+class FastTranslationTask(TranslationTask):
+    """fairseq's `translation`; a checkpoint of one task is one of the other.
+
+    - It searches with BeamSearchGenerator.
+    - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
+    - The log of a training has `memory_gb`, the resident memory of the process and its data-loader workers.
+    """
+
+    epochs = None  # the iterator over the training set
+
+    def build_model(self, cfg, from_checkpoint=False):
+        if from_checkpoint:
+            refuse_evaluated("the checkpoint", "model", cfg)
+        return super().build_model(cfg, from_checkpoint)
+
+    def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
+        if seq_gen_cls is None and not getattr(args, "print_alignment", False):
+            seq_gen_cls = BeamSearchGenerator
+        return super().build_generator(models, args, seq_gen_cls, **kwargs)
+
+    def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
+        """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.
+
+        fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
+        and owns a worker process, which lives until Python's collector finds the cycle: dozens of epochs later.
+        """
+        with open_dict(self.cfg):
+            self.cfg.rebuild_batches = bool(update_epoch_batch_itr)  # fairseq reads it here and has no option for it
+        if not update_epoch_batch_itr:
+            return super().get_batch_iterator(dataset, *args, **kwargs)
+        if self.epochs is None or self.epochs.dataset is not dataset:
+            self.epochs = super().get_batch_iterator(dataset, *args, **{**kwargs, "disable_iterator_cache": True})
+        return self.epochs
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        super().reduce_metrics(logging_outputs, criterion)
+        if criterion.training and (memory := resident_memory()) is not None:
+            metrics.log_scalar("memory_gb", memory / 1e9, priority=1500, round=2)
+
+
+def resident_memory() -> int | None:
+    """Bytes of this process and of those that it has started by multiprocessing; None where this is not Linux."""
+    total = 0
+    for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
+        try:
+            total += int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:  # it has just ended, or there is no /proc
+            pass
+    return total or None
