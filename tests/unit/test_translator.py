@@ -318,7 +318,7 @@ def test_bad_input_is_one_line(files, spoil, words, capsys):
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_training_that_diverged(files, number):
+def test_a_training_that_diverged_is_one_line(files, number):
     path, _ = files()
     state = torch.load(path)
     for weight in state["model"].values():

@@ -120,7 +120,7 @@ def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_folder_that_somebody_made_up(folder, tmp_path, name, content, words):
+def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, content, words):
     shutil.copytree(folder, tmp_path / "ct2")
     path = tmp_path / "ct2" / name
     assert path.exists()
