@@ -305,6 +305,8 @@ def prepared(**preparation):
         *[(spoilt(task__max_source_positions=number), "max_source_positions are ") for number in (0, 1, -3)],
         (spoilt(model__encoder_layers=1_000_000), "asks for encoder_layers 1000000, and its parameters are of a small"),
         (spoilt(model__decoder_layers=1_000_000), "asks for decoder_layers 1000000, and"),
+        (spoilt(model__encoder={"layers": 1_000_000}), "asks for layers 1000000, and"),
+        (spoilt(model__encoder={"embed_path": "/dev/zero"}), "has its embeddings read from /dev/zero"),
         (spoilt(model__encoder_embed_dim=10**9), "asks for encoder_embed_dim 1000000000, and"),
         (spoilt(model__max_source_positions=10**9), "asks for max_source_positions 1000000000, and"),
     ],
