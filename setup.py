@@ -1,6 +1,7 @@
 """Installs user_dir as a package, and what it needs; examples/install/ has the versions that are tested."""
 
 import pathlib
+import re
 
 from setuptools import setup
 
@@ -12,13 +13,32 @@ tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weigh
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
 ctranslate2 = ["ctranslate2>=4.5,<5"]  # user_dir.tools.export_ctranslate2
 
+# A package index shows the README without the files beside it: their links become plain words, their pictures go.
+readme = pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+readme = re.sub(r"^!\[[^]]*\]\([^)]*\)\n+", "", readme, flags=re.MULTILINE)
+readme = re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", readme)
+
 setup(
     name="fairseq-transformer-variants",
     version="0.1.0",
     description="Transformer variants for machine translation as a fairseq user directory",
-    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=readme,
     long_description_content_type="text/markdown",
-    license="MIT",
+    author="The fairseq-transformer-variants authors",
+    license_expression="MIT",
+    license_files=["LICENSE"],
+    keywords=["machine translation", "Transformer", "fairseq", "relative positions", "attention"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+    ],
     packages=[
         "user_dir",
         "user_dir.tools",

@@ -38,7 +38,7 @@ def number(kind: type, least: float):
     """Reader of option values of at least so much."""
 
     def read(value: str):
-        if (result := kind(value)) < least:
+        if not (result := kind(value)) >= least:  # nan is not
             raise ValueError
         return result
 

@@ -33,8 +33,8 @@ case $size in
     batch=1000 rate=3e-3 warmup=200 updates=600 average=1 ;;
   *) refuse "SIZE=$size is none of tiny, base and big" ;;
 esac
-# The paper divides by ((5 + length)/6)^0.3, fairseq by length^0.3.
 generation=(--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300)
+[ "$size" = tiny ] || generation+=(--lenpen-form vaswani)  # the paper's; the sample's figures are of fairseq's
 detokenise=""
 
 for name in TREEBANK PARSED; do

@@ -128,7 +128,7 @@ TABLES = {
         Row("weighted.layers-8", WEIGHTED, layers(4 / 3), 25.6, 80),
         Row("weighted.big", WEIGHTED, big, 27.2, 213, big=True),
     ],
-    # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the Transformer's loss. No table of theirs.
+    # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the final score. No table of theirs.
     "convergence": [Row(family, family, nothing) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],
 }
 

@@ -3,21 +3,34 @@
 import multiprocessing
 import os
 import pathlib
+from dataclasses import dataclass
 
+from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import open_dict
 
+from .config import option
 from .evaluated_options import refuse_evaluated
-from .generator import BeamSearchGenerator
+from .generator import LENGTH_PENALTIES, BeamSearchGenerator
 
 
-@register_task("fast_translation", dataclass=TranslationConfig)
+@dataclass
+class FastTranslationConfig(TranslationConfig):
+    lenpen_form: ChoiceEnum([*LENGTH_PENALTIES]) = option(
+        "fairseq",
+        "hypotheses' log-probabilities are divided by length^A, A of --lenpen (fairseq), or by ((5 + length)/6)^A "
+        "(vaswani: Vaswani et al. 2017, section 6.1)",
+    )
+
+
+@register_task("fast_translation", dataclass=FastTranslationConfig)
 class FastTranslationTask(TranslationTask):
     """fairseq's `translation`; a checkpoint of one task is one of the other.
 
-    - It searches with BeamSearchGenerator.
+    - It searches with BeamSearchGenerator, and has the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
     - The log of a training has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
@@ -32,7 +45,10 @@ class FastTranslationTask(TranslationTask):
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
-        return super().build_generator(models, args, seq_gen_cls, **kwargs)
+        built = super().build_generator(models, args, seq_gen_cls, **kwargs)
+        if isinstance(built, SequenceGenerator):  # and not the scores of references, which have no penalty
+            built.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](built.len_penalty)
+        return built
 
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
         """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.

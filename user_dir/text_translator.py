@@ -13,7 +13,7 @@ from .preparation import CONTINUED
 
 
 class Hypothesis(NamedTuple):
-    """A translation and its score, log2 p(translation) / length^lenpen, as fairseq-generate prints it."""
+    """A translation and its score, log2 p(translation) / length penalty, as fairseq-generate prints it."""
 
     text: str
     score: float

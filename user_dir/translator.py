@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
-from .generator import BeamSearchGenerator
+from .generator import LENGTH_PENALTIES, BeamSearchGenerator
 from .preparation import Preparation, PreparedText, SplitText, preparation_of
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 
@@ -101,13 +101,15 @@ class Translator(TextTranslator):
         """[S], ending in </s>; <unk> for what the dictionary does not have."""
         return self.task.source_dictionary.encode_line(subwords, add_if_not_exist=False).long()
 
-    def generator(self, beam: int = 4, lenpen: float = 0.6):
-        """Beam search.
+    def generator(self, beam: int = 4, lenpen: float = 0.6, lenpen_form: str = "fairseq"):
+        """Beam search; `lenpen_form`: as of --task fast_translation, whatever the training's task has.
 
         Translations have at most 50 subwords more than the source (Vaswani et al. 2017, section 6.1).
         """
         options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50)
-        return self.task.build_generator(self.models, options, BeamSearchGenerator)
+        built = self.task.build_generator(self.models, options, BeamSearchGenerator)
+        built.len_penalty = LENGTH_PENALTIES[lenpen_form](lenpen)
+        return built
 
     def beam_search(
         self,

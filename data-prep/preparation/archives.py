@@ -1,6 +1,8 @@
 """Reads texts out of archives in memory; nothing is ever unpacked to disk, let alone run."""
 
+import bz2
 import contextlib
+import errno
 import gzip
 import lzma
 import tarfile
@@ -16,45 +18,67 @@ from .text import decoded
 
 # How large a text of an archive may be: texts compress to a tenth at best.
 FACTOR, LEAST = 100, 1 << 24
-DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+# Bytes that describe an entry of a tar archive. tarfile reads them whole, and before Python 3.11.10 searches them in
+# quadratic time.
+HEADERS = 1 << 14
+COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open, b"]\0\0": lzma.open}
+DAMAGED = (EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
     """Lines of the text found by opening the file and then, step by step, what is inside it.
 
-    Tar (compressed or not) and zip archives are told by their names' endings, and so are gz files and mark-up.
+    Zip archives are told by their names' endings, and so are gz files and mark-up; everything else that has something
+    inside is a tar archive, compressed or not.
     """
     where = " in ".join(reversed([str(file), *steps]))
+    most = _most(file)
     with _reading(where), contextlib.ExitStack() as opened:
         stream: BinaryIO = opened.enter_context(open(file, "rb"))
         name = file.name
         for step in steps:
-            stream, name = _member(stream, name, step, opened), step
+            stream, name = _member(stream, name, step, most, opened), step
         if name.endswith(".gz"):
             stream = opened.enter_context(gzip.open(stream))
-        stream = Limited(stream, max(LEAST, FACTOR * file.stat().st_size), where)
+        stream = Limited(stream, most, where)
         yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
 
 
 def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
     """Verses by book, chapter and verse, of the Bible whose books are the files of `folder` in a tar archive."""
     found: dict[tuple[str, str, str], str] = {}
-    with _reading(file), tarfile.open(file) as tar:
-        for entry in tar:
-            if entry.name.rpartition("/")[0] == folder and (stream := tar.extractfile(entry)):
-                where = f"{entry.name} in {file}"
-                found.update(verses(decoded(Limited(stream, LEAST, where), where)))
+    left = _most(file)
+    with _reading(file), open(file, "rb") as stream, contextlib.ExitStack() as opened:
+        for entry, inside in _files(stream, str(file), left, opened):
+            if entry.rpartition("/")[0] == folder:
+                where = f"{entry} in {file}"
+                limited = Limited(inside, left, where)
+                try:
+                    found.update(verses(decoded(limited, where)))
+                except KeyError as missing:
+                    raise PreparationError(f"{where}: a verse comes before its {missing.args[0]}") from None
+                left = limited.left
     if not found:
         raise PreparationError(f"{file.name}: holds no verses in {folder}; the registry of corpora names the wrong one")
     return found
 
 
+def _most(file: Path) -> int:
+    """Bytes that are read of an archive's texts."""
+    return max(LEAST, FACTOR * file.stat().st_size)
+
+
 @contextlib.contextmanager
 def _reading(where: str | Path) -> Iterator[None]:
-    """Raises a PreparationError for what a damaged archive makes of being read."""
+    """Raises a PreparationError for what a damaged archive, or one of another kind, makes of being read."""
     try:
         yield
-    except DAMAGED as error:
+    except RuntimeError as error:  # an encrypted zip archive, one of unknown compression, headers within headers
+        raise PreparationError(f"{where}: not readable here ({error}); unpack it yourself, and use --train") from None
+    except (*DAMAGED, OSError) as error:
+        # Without a number it is of a decompression; a damaged zip archive leads to places before the file's beginning.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
 
 
@@ -62,25 +86,58 @@ class Limited:
     """A stream that ends in a PreparationError after so many bytes: an archive may hold a million times its size."""
 
     def __init__(self, stream: BinaryIO, most: int, where: str) -> None:
-        self.stream, self.most, self.left, self.where = stream, most, most, where
+        self.stream, self.left, self.where = stream, most, where
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)  # seek, tell and the like
 
     def readline(self, size: int) -> bytes:
-        line = self.stream.readline(size)
-        self.left -= len(line)
+        return self._counted(self.stream.readline(size))
+
+    def read(self, size: int = -1) -> bytes:
+        return self._counted(self.stream.read(self.left + 1 if size < 0 else min(size, self.left + 1)))
+
+    def _counted(self, data: bytes) -> bytes:
+        self.left -= len(data)
         if self.left < 0:
-            reason = f"more than {self.most:,} bytes, {FACTOR} times the archive"
-            raise PreparationError(f"{self.where}: {reason}; unpack it yourself if you trust it, and use --train")
-        return line
+            remedy = "unpack the archive yourself if you trust it, and use --train"
+            raise PreparationError(f"{self.where}: larger than in an honest archive; {remedy}")
+        return data
 
 
-def _member(stream: BinaryIO, archive: str, member: str, opened: contextlib.ExitStack) -> BinaryIO:
-    try:
-        if archive.endswith(".zip"):
-            return opened.enter_context(opened.enter_context(zipfile.ZipFile(stream)).open(member))
-        tar = opened.enter_context(tarfile.open(fileobj=stream))
-        for entry in tar:  # to the member and no further: getmember would first decompress gigabytes to their end
-            if entry.name.removeprefix("./") == member and (inside := tar.extractfile(entry)):
-                return opened.enter_context(inside)
-    except KeyError:
-        pass
-    raise PreparationError(f"{archive}: holds no file {member}; the registry of corpora names the wrong one")
+def _member(stream: BinaryIO, archive: str, member: str, most: int, opened: contextlib.ExitStack) -> BinaryIO:
+    if archive.endswith(".zip"):
+        limited = Limited(stream, LEAST, f"{archive}: its table of contents")
+        zipped = opened.enter_context(zipfile.ZipFile(limited))
+        limited.left = most
+        with contextlib.suppress(KeyError):
+            return opened.enter_context(zipped.open(member))
+    else:
+        for name, inside in _files(stream, archive, most, opened):  # to the member and no further
+            if name.removeprefix("./") == member:
+                return inside
+    raise PreparationError(
+        f"{archive}: holds no file {member}, or only a link of that name; the registry of corpora names the wrong one"
+    )
+
+
+def _files(stream: BinaryIO, archive: str, most: int, opened: contextlib.ExitStack) -> Iterator[tuple[str, BinaryIO]]:
+    """Names and contents of the files of a tar archive, without links: nothing of an entry is kept for the next."""
+    start = stream.read(6)
+    stream.seek(0)
+    for magic, decompress in COMPRESSED.items():
+        if start.startswith(magic):
+            stream = opened.enter_context(decompress(stream))
+    limited = Limited(stream, HEADERS, f"{archive}: the header of an entry")
+    tar = opened.enter_context(tarfile.open(fileobj=limited, mode="r:"))
+    place = -1
+    for entry in iter(tar.next, None):
+        if entry.offset <= place:  # of a negative size: the same entries would come for ever
+            raise tarfile.ReadError("an entry leads back")
+        place = entry.offset
+        if entry.isreg():
+            limited.left = most
+            yield entry.name, tar.extractfile(entry)
+        tar.members.clear()
+        tar.pax_headers.clear()
+        limited.left = HEADERS

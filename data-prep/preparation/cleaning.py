@@ -9,8 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
+from .splitting import LEAKAGE
+
 LONGEST_WORD = 1000  # as in Moses' clean-corpus-n.perl; subwords of longer ones take minutes
 AT_A_TIME = 1 << 20  # digests compared at a time
+
+# By reason, as `dropped` counts them: how to keep the pairs, where that is possible.
+REMEDIES = {
+    "empty": "check that both texts have a sentence on each line",
+    "too long": "split the text into sentences, or raise --max-length",
+    "length ratio": "put spaces between the words of a language that is written without them (data-prep/README.md, "
+    "Languages that Moses cannot segment), align the lines if they do not translate each other, or raise --max-ratio",
+    "word too long": "put spaces between the words (data-prep/README.md, Languages that Moses cannot segment)",
+    "duplicate": "a pair that is repeated is used once",
+    LEAKAGE: "give other sentences with --valid and --test",
+}
 
 
 @dataclass
@@ -48,6 +61,12 @@ class Cleaner:
         if reason:
             self.dropped[reason] += 1
         return bool(reason)
+
+
+def remedy(dropped: dict[str, int]) -> str:
+    """How to keep the pairs that were dropped for the most frequent reason."""
+    reason = max(dropped, key=dropped.__getitem__)
+    return f"against {reason!r}: {REMEDIES[reason]}"
 
 
 def without_repeats(pairs: Callable[[], Iterable[tuple]], folder: Path, dropped: Counter) -> Iterator[tuple]:

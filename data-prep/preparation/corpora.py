@@ -14,6 +14,7 @@ from .text import check_parallel, read_lines, sha256
 
 PARTS = ("train", "valid", "test")
 ABOUT = ("title", "licence", "attribution", "homepage")  # what the registry says of a corpus, to be shown
+LEAST = {"max-length": 1, "max-ratio": 1.0, "valid-every": 2, "bytes": 0}  # numbers of the registry
 
 
 @dataclass
@@ -163,14 +164,32 @@ def read_registry(registry: Path) -> dict:
     return known
 
 
+def _no_number(record: dict) -> str | None:
+    """What is wrong with the numbers of a table of the registry, if anything is."""
+    for key, least in LEAST.items():
+        value = record.get(key, least)
+        kinds = (int,) if isinstance(least, int) else (int, float)
+        if type(value) not in kinds or not value >= least:
+            return f"{key} is {value!r}; it has to be a {'whole ' if len(kinds) == 1 else ''}number, at least {least}"
+    return None
+
+
 def _fault(record: dict) -> str | None:
     """What is wrong with a corpus of the registry, if anything is."""
     for key in (*ABOUT, "files", "pairs"):
         if key not in record:
             return f"{key} is missing"
+    for key in ABOUT:
+        if not isinstance(record[key], str):
+            return f"{key} has to be a text in quotes"
+    for table in (record, *record["files"].values(), *record["pairs"].values()):
+        if fault := _no_number(table):
+            return fault
     for file, source in record["files"].items():
         if not source.keys() & {"url", "package"} or source.keys() - {"url", "package", "bytes", "sha256"}:
             return f"{file} has to have a url or package, perhaps bytes and sha256, and nothing else"
+        if not all(isinstance(source.get(key, ""), str) for key in ("url", "package", "sha256")):
+            return f"url, package and sha256 of {file} have to be texts in quotes"
         if Path(file).name != file or file == ".." or not re.fullmatch(r"([0-9a-f]{64})?", source.get("sha256", "")):
             return f"{file} has to be the name of a file, without folders, and a sha256 64 letters and digits"
     for pair, entry in record["pairs"].items():
@@ -184,7 +203,11 @@ def _fault(record: dict) -> str | None:
         for part, texts in entry.get("texts", {}).items():
             if set(texts) != languages or part not in PARTS:
                 return f"{part} of {pair} has to be one of {', '.join(PARTS)}, with a text of each language"
+        if "valid-every" in record and "test" not in entry.get("texts", {}):
+            return f"{pair} has valid-every and so needs texts, with a test"
         for path in _paths(entry):
+            if not isinstance(path, list) or not all(isinstance(step, str) for step in path):
+                return f"{path!r} of {pair} has to be a path, a list of texts in quotes"
             if path[0] not in record["files"]:
                 return f"{path[0]} of {pair} is not among the files"
     return None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from .cleaning import Cleaner, without_repeats
+from .cleaning import Cleaner, remedy, without_repeats
 from .corpora import PARTS, Corpus, OwnFiles
 from .errors import PreparationError
 from .parallel import progress
@@ -46,7 +46,7 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
         if not counts[part]:
             raise PreparationError(
                 f"no {part} pairs: only {clean:,} pairs are clean (dropped: {dropped or 'none'}); "
-                f"give more text, or change --held-out, --max-length or --max-ratio"
+                f"{remedy(dropped) + '; or ' if dropped else ''}give more text, or change --held-out"
             )
     return {"in": total, "dropped": dropped, **counts}
 

@@ -2,6 +2,8 @@
 
 import platform
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from . import subwords
 from .binarising import import_fairseq, make_data_bin
-from .cleaning import Cleaner, without_repeats
+from .cleaning import Cleaner, remedy, without_repeats
 from .corpora import PARTS, Corpus, OwnFiles
 from .errors import PreparationError
 from .extracting import extract, extract_as_published
@@ -21,6 +23,8 @@ from .text import read_lines, write_columns, write_lines
 from .tokenising import tokenise_lines, tokeniser
 
 DISK_FACTOR = 8  # bytes written for each byte of text, all stages together; 7 were measured on Tatoeba
+MANY = 1 / 4  # of the pairs; so many dropped by a stage are more than a corpus should lose unnoticed
+FEW = 50  # pairs to validate or to test with
 
 
 @dataclass(kw_only=True)
@@ -76,6 +80,7 @@ class Preparation:
             tokens["normalise"] = False
         stages.run("tok", tokens, self.tok)
         stages.run("clean", limits, self.clean)
+        report(*(stages.manifest["stages"][name]["counts"] for name in ("raw", "clean")))
         self.run_last_stages(stages)
 
     def run_last_stages(self, stages: Stages) -> None:
@@ -149,7 +154,7 @@ class Preparation:
         kept = write_columns([folder / text.name for text in texts], pairs)
         dropped = dict(cleaner.dropped)
         if not kept:
-            raise PreparationError(f"no training pair is left (dropped: {dropped}); change --max-length or --max-ratio")
+            raise PreparationError(f"no training pair is left (dropped: {dropped}); {remedy(dropped)}")
         return {"in": kept + sum(dropped.values()), "dropped": dropped, "train": kept}
 
     def bpe(self, folder: Path) -> dict:
@@ -177,6 +182,27 @@ class Preparation:
     def data_bin(self, folder: Path) -> dict:
         """What fairseq reads; one dictionary for both languages if they share their subwords."""
         return make_data_bin(self.output / "bpe", folder, *self.languages, not self.separate_bpe, self.pool)
+
+
+def report(raw: dict, clean: dict) -> None:
+    """Prints how many pairs there are and how many each rule dropped; warns where that can hardly be intended."""
+    parts = {**raw, "train": clean["train"]}
+    rules = Counter(raw["dropped"]) + Counter(clean["dropped"])
+    kept = ", ".join(f"{parts[part]:,} {part}" for part in PARTS)
+    left_out = ", ".join(f"{count:,} {rule}" for rule, count in rules.most_common())
+    print(f"{raw['in']:,} pairs: {kept}; dropped: {left_out or 'none'}")
+    for counts in (raw, clean):
+        lost = sum(counts["dropped"].values())
+        if lost >= MANY * counts["in"]:
+            share = f"{lost:,} of {counts['in']:,} pairs ({lost / counts['in']:.0%})"
+            warn(f"{share} were dropped; {remedy(counts['dropped'])}")
+    few = " and ".join(f"{part} has {raw[part]:,}" for part in ("valid", "test") if raw[part] < FEW)
+    if few:
+        warn(f"{few} pairs, too few to choose a checkpoint or to compare scores; give more text, or --valid and --test")
+
+
+def warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def attribution(source: Corpus | OwnFiles) -> list[str]:

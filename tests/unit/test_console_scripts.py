@@ -1,6 +1,7 @@
 """setup.py makes a command of every tool: the targets exist, and each command explains itself."""
 
 import importlib
+import re
 import runpy
 
 import pytest
@@ -42,6 +43,13 @@ def test_every_file_that_is_read_is_installed(given):
     }
     files = (path for path in (PROJECT / "user_dir").rglob("*.*") if path.suffix not in (".py", ".pyc", ".md"))
     assert given == {str(path.relative_to(PROJECT)) for path in files}
+
+
+def test_the_description_needs_no_other_file(given):
+    """A package index shows it without the pages and pictures that the README leads to."""
+    targets = re.findall(r"\]\(([^)]*)\)", given["long_description"])
+    assert targets and not [target for target in targets if not target.startswith("https://")]
+    assert "own-data.md: from two text files" in given["long_description"] and given["license_expression"] == "MIT"
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -1,5 +1,6 @@
 """What user_dir/README.md says is open in the papers or otherwise here, row by row."""
 
+import argparse
 import math
 
 import pytest
@@ -7,10 +8,10 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
-from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.architectures import SIZES, size_options
 from user_dir.branch_log import branched_blocks
+from user_dir.task import FastTranslationConfig, FastTranslationTask
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 
@@ -26,10 +27,14 @@ def test_position_encodings(build):
 def test_length_penalty_and_longest_hypothesis(build, batch, dictionary):
     model = build("vaswani_transformer_base")
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-    generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=6, len_penalty=0.6)
-    for hypotheses in generator.generate([model], sample):
-        for h in hypotheses:
-            torch.testing.assert_close(h["score"], h["positional_scores"].sum() / len(h["tokens"]) ** 0.6)
+    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
+    for form, penalty in (("fairseq", lambda n: n**0.6), ("vaswani", lambda n: ((5 + n) / 6) ** 0.6)):
+        task.cfg.lenpen_form = form
+        generator = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=6, lenpen=0.6))
+        for hypotheses in generator.generate([model], sample):
+            for h in hypotheses:
+                torch.testing.assert_close(h["score"], h["positional_scores"].sum() / penalty(len(h["tokens"])))
+    assert FastTranslationConfig.lenpen_form == "fairseq"
     assert (GenerationConfig.max_len_a, GenerationConfig.max_len_b) == (0, 200)
 
 

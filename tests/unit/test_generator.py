@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks.translation import TranslationTask
 
 from user_dir import generator
 from user_dir.architectures import FAMILIES
 from user_dir.errors import InputError
 from user_dir.generator import Hypotheses, best_of_groups, best_words
 from user_dir.model import TransformerModel
-from user_dir.task import FastTranslationTask
+from user_dir.task import FastTranslationConfig, FastTranslationTask
 
 from support import EOS, PAD, assert_same, randomise, words
 
@@ -44,6 +45,7 @@ LEFT_TO_FAIRSEQ = {
     "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
     "as many beams as words": {"beam": 40},
 }
+FORMS = ("fairseq", "vaswani")  # of the length penalty
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +72,9 @@ def search(dictionary, batch):
     """search(task, models, …): hypotheses of the generator that the task builds, for these sources."""
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
 
-    def search(task, models, *, prefix=None, **options):
+    def search(task, models, *, prefix=None, form="fairseq", **options):
         args = argparse.Namespace(**{"beam": 4, "max_len_b": 12, **options})
-        built = task(TranslationConfig(), dictionary, dictionary).build_generator(models, args)
+        built = task(FastTranslationConfig(lenpen_form=form), dictionary, dictionary).build_generator(models, args)
         torch.manual_seed(1)
         return built.generate(models, sample, prefix_tokens=prefix)
 
@@ -113,11 +115,46 @@ def test_ensembles(models, both, family):
 
 def test_another_first_word(models, dictionary, batch):
     (model,) = models()
-    task = FastTranslationTask(TranslationConfig(), dictionary, dictionary)
+    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
     ours = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=12))
     found = ours.generate([model], {"net_input": batch}, bos_token=7)
     assert_same(found, SequenceGenerator._generate(ours, {"net_input": batch}, bos_token=7))
     assert words(found) != words(ours.generate([model], {"net_input": batch}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"min_len": 0},
+        LEFT_TO_FAIRSEQ["n-grams"],
+        LEFT_TO_FAIRSEQ["diverse beams"],
+        LEFT_TO_FAIRSEQ["forced prefix"],
+        {"print_alignment": "hard"},
+    ],
+    ids=str,
+)
+def test_length_penalty_of_the_paper(models, search, options):
+    """Section 6.1: log p / ((5 + length)/6)^α, whoever searches; that orders the hypotheses and finds no others."""
+    ours = models()
+    by_form = {form: search(FastTranslationTask, ours, form=form, lenpen=2.0, **options) for form in FORMS}
+    assert words(by_form["vaswani"]) != words(by_form["fairseq"])
+    for paper, fairseqs in zip(by_form["vaswani"], by_form["fairseq"], strict=True):
+        expected = []
+        for hypothesis in fairseqs:
+            log_p = sum(hypothesis["positional_scores"].tolist())
+            length = len(hypothesis["tokens"])
+            expected.append((log_p / ((5 + length) / 6) ** 2.0, hypothesis["tokens"].tolist()))
+        expected.sort(reverse=True)
+        assert [h["tokens"].tolist() for h in paper] == [tokens for _, tokens in expected]
+        assert [h["score"].item() for h in paper] == pytest.approx([score for score, _ in expected], rel=1e-5)
+
+
+def test_sums_and_references_have_no_length_penalty(models, search, dictionary):
+    ours = models()
+    assert_same(*(search(FastTranslationTask, ours, form=form, unnormalized=True) for form in FORMS))
+    task = FastTranslationTask(FastTranslationConfig(lenpen_form="vaswani"), dictionary, dictionary)
+    assert type(task.build_generator(ours, argparse.Namespace(score_reference=True))) is SequenceScorer
 
 
 @pytest.mark.parametrize("options", LEFT_TO_FAIRSEQ)
@@ -137,7 +174,7 @@ def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
 
 
 def test_alignments_have_fairseqs_generator(models, dictionary):
-    task = FastTranslationTask(TranslationConfig(), dictionary, dictionary)
+    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
     built = task.build_generator(models(), argparse.Namespace(print_alignment="hard"))
     assert type(built) is SequenceGeneratorWithAlignment
 

@@ -82,7 +82,8 @@ def test_the_papers_settings(family, size, target):
     assert option(text, "--arch") == f"{family}_{size}{'_en_fr' if big and target == 'fr' else ''}"
     assert option(text, "--branch-frozen-updates") == "10000"
     assert float(option(text, "--lr")) == pytest.approx((1024 if big else 512) ** -0.5 * 4000**-0.5, rel=1e-3)
-    assert "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50" in text
+    assert option(text, "--beam") == "4" and "--max-len-a 1 --max-len-b 50" in " ".join(text.replace("\\", " ").split())
+    assert option(text, "--lenpen") == "0.6" and option(text, "--lenpen-form") == "vaswani"
     assert option(text, "--bpe-operations") == {"de": "37000", "fr": "32000"}[target]
     figure = {("base", "de"): 27.3, ("base", "fr"): 38.1, ("big", "de"): 28.4, ("big", "fr"): 41.8}[size, target]
     assert re.search(rf"to compare with\n(.*\n)*Vaswani et al. 2017 +{figure}\n", text)

@@ -69,14 +69,16 @@ def test_lines_and_results_go_together(files):
 
 
 def test_scores(files):
-    """Σ log2 p(word | before) / length^α of the model that reads the source and writes the hypothesis, best first."""
+    """Σ log2 p(word | before) of the model that reads the source and writes the hypothesis, by the length penalty."""
     path, _ = files()
     translator = Translator(path)
     (model,), dictionary = translator.models, translator.task.target_dictionary
     source = translator.binarise(translator.encode("w3 w4 w5"))
-    for lenpen in (0.6, 1.5):
-        (found,) = translator.search([translator.encode("w3 w4 w5")], nbest=3, beam=4, lenpen=lenpen)
-        (raw,) = translator.beam_search([source], beam=4, lenpen=lenpen)
+    penalties = {"fairseq": lambda length: length, "vaswani": lambda length: (5 + length) / 6}
+    for lenpen, form in ((0.6, "fairseq"), (1.5, "fairseq"), (1.5, "vaswani")):
+        search = {"beam": 4, "lenpen": lenpen, "lenpen_form": form}
+        (found,) = translator.search([translator.encode("w3 w4 w5")], nbest=3, **search)
+        (raw,) = translator.beam_search([source], **search)
         assert len(found) == 3 and [score for _, score in found] == sorted((score for _, score in found), reverse=True)
         for (text, score), hypothesis in zip(found, raw):
             target = hypothesis["tokens"]
@@ -84,7 +86,7 @@ def test_scores(files):
             with torch.no_grad():
                 log_p = model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].log_softmax(-1)
             total = log_p.gather(1, target[:, None]).sum().item()
-            assert score == pytest.approx(total / math.log(2) / len(target) ** lenpen, rel=1e-4)
+            assert score == pytest.approx(total / math.log(2) / penalties[form](len(target)) ** lenpen, rel=1e-4)
 
 
 def test_ensemble(files):

@@ -4,13 +4,17 @@
         --system vaswani runs/vaswani.seed*/generate.log --system relative runs/relative.seed*/generate.log
 
 Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of user_dir.tools.score: mean ± standard deviation
-(n - 1) over the seeds. Two sources of chance stand between two systems, and each has a p-value of its own:
+(n - 1) over the seeds. Two sources of chance stand between two systems, and each has p-values of its own:
 
 p, other sentences   were both equally good, how often would test sentences show such a difference? Paired bootstrap
                      (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all seeds'
                      translations, whose n-gram counts are added up: repeats of one segment are no independent
                      observations.
 p, other seeds       and how often would seeds? Welch's t-test over the seeds' scores; it needs two seeds of each.
+paired               the same by the paired t-test, where both have the same seeds (the last number in a file's path).
+
+Read the paired one where there is one: a seed gives both systems the same batches, and often the same initial
+matrices, and the luck that both share is not in their difference; else read Welch's.
 
 A difference worth reporting is small in both. p-values are two-sided and, with several systems, not corrected.
 """
@@ -40,7 +44,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         nargs="+",
         required=True,
         metavar=("NAME", "FILE"),
-        help="a system and its outputs, one for each seed",
+        help="a system and its outputs, one for each seed, which is the last number in the path",
     )
     parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
     add_options(parser)

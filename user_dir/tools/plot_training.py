@@ -10,6 +10,9 @@ of --log-interval updates, or of an epoch if there are no others), validation a 
 one colour. BLEU is there if fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its
 name there: --values gnorm.
 
+--against training-loss draws the validations over the training loss of then (interpolated between its lines; Ahmed et
+al. 2017, figure 2): the lower of two curves belongs to the run that learns less by heart.
+
 --reach prints how many updates and seconds each run took to a given validation loss, --cost the floating-point
 operations of each training: those of the model's matrix products for the subwords that it was shown, forward and
 backward. (Vaswani et al. 2017, Table 2, have hours x GPUs x what a GPU sustains: 12 x 3600 x 8 x 9.5e12 = 3.3e18.)
@@ -34,7 +37,8 @@ TITLES = {
     "lr": "learning rate",
     "wps": "target tokens per second",
 }
-AXES = {"num_updates": "updates", "wall": "hours"}
+AXES = {"num_updates": "updates", "wall": "hours", "training_loss": "training loss"}
+AGAINST = {"updates": "num_updates", "wall": "wall", "training-loss": "training_loss"}
 
 
 def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple[list[float], list[float]]:
@@ -95,6 +99,26 @@ def validations(log: dict) -> list[dict]:
     return [points for kind, points in log.items() if kind not in ("train_inner", "train")]
 
 
+def over_training_loss(log: dict, path: pathlib.Path) -> dict:
+    """The validations in `log`, with the "training_loss" at their updates.
+
+    Raises:
+        InputError: if it has none, or no training loss
+    """
+    updates, losses = curve(log.get("train_inner") or log.get("train", {}), "loss", "num_updates")
+    found = {kind: points for kind, points in log.items() if kind not in ("train_inner", "train")}
+    if not updates or not found:
+        missing = "validation" if updates else "training loss"
+        raise InputError(f"{path} has no {missing}, and --against training-loss draws one over the other: name another")
+    return {
+        kind: {
+            update: {**values, "training_loss": float(np.interp(update, updates, losses))}
+            for update, values in points.items()
+        }
+        for kind, points in found.items()
+    }
+
+
 def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
     """Where, in "num_updates" or "seconds", a straight line between two validations comes down to `loss`."""
     x, y = (np.array(values) for values in curve(points, "loss", against))
@@ -150,10 +174,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         nargs="+",
         help="a name for each log (default: the log's, or its folder's if all logs are called the same)",
     )
-    values = f"what to draw, named as in the logs (default: {' '.join(TITLES)})"
-    parser.add_argument("--values", nargs="+", default=list(TITLES), help=values)
-    against = "updates, or hours of training (default: updates)"
-    parser.add_argument("--against", choices=("updates", "wall"), default="updates", help=against)
+    values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
+    parser.add_argument("--values", nargs="+", help=values)
+    against = "updates, hours of training, or its loss (default: updates)"
+    parser.add_argument("--against", choices=AGAINST, default="updates", help=against)
     reach = "print when each run had this validation loss (without a number: the lowest one of the first log)"
     parser.add_argument("--reach", type=float, nargs="?", const=0.0, metavar="LOSS", help=reach)
     cost = "print the floating-point operations of each training; the checkpoint beside the log says of which model"
@@ -168,10 +192,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @exit_in_one_line("plot_training")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    against = "num_updates" if args.against == "updates" else "wall"
     logs = [read_log(path) for path in args.logs]
     names = args.names or names_of(args.logs)
-    figure = draw(logs, names, args.values, against)
+    if args.against == "training-loss":
+        drawn, values = [over_training_loss(*pair) for pair in zip(logs, args.logs)], ["loss"]
+    else:
+        drawn, values = logs, list(TITLES)
+    figure = draw(drawn, names, args.values or values, AGAINST[args.against])
     if args.reach is not None or args.cost:
         print(table_of(args, logs, names))
     save(figure, args.output)

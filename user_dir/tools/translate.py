@@ -71,6 +71,8 @@ def translated(
 ) -> Iterator[bytes]:
     """What to write for the lines, `chunk` of them at a time."""
     search = {"beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "batch_size": args.batch_size}
+    if args.lenpen_form:  # CTranslate2 has fairseq's only
+        search["lenpen_form"] = args.lenpen_form
     lines, done = iter(lines), 0
     while texts := [*itertools.islice(lines, chunk)]:
         rows = [translator.encode(text) for text in texts]
@@ -111,9 +113,10 @@ def opened(args: argparse.Namespace) -> TextTranslator:
     """The translator that `args` ask for; a folder of export_ctranslate2's needs neither torch nor fairseq."""
     given = {"already_split": args.already_split, "device": args.device}
     if args.checkpoint.is_dir():
-        for option in ("data", "ensemble", "autocast"):
+        for option in ("data", "ensemble", "autocast", "lenpen_form"):
             if getattr(args, option):
-                raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave --{option} out")
+                name = option.replace("_", "-")
+                raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave --{name} out")
         return ExportedTranslator(args.checkpoint, **given)
     from ..translator import Translator
 
@@ -150,10 +153,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add_search(parser)
     parser.add_argument(
+        "--lenpen-form",
+        choices=("fairseq", "vaswani"),
+        help="length^A, or ((5 + length)/6)^A (default: fairseq)",
+    )
+    parser.add_argument(
         "--nbest",
         type=positive,
         metavar="N",
-        help="write the N best after the number of their line and their score (log2 p / length^A), separated by tabs",
+        help="write the N best after the number of their line and their score (log2 p / penalty), separated by tabs",
     )
     parser.add_argument(
         "--max-tokens", type=positive, default=6000, metavar="N", help="subwords in a batch (default: %(default)s)"

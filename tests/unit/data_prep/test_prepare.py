@@ -2,12 +2,15 @@
 
 import errno
 import itertools
+import re
 import shutil
 
 import prepare
 import pytest
 from preparation import pipeline
-from unit.data_prep.support import TABLE, packed, registry, write
+from unit.data_prep.support import TABLE, packed, registry, sentences, write
+
+UNIQUE = list(enumerate((f"{n} le chat dort ici", f"{n} the cat sleeps here") for n in range(400)))
 
 
 def run(capsys, tmp_path, *arguments, langs=("fr", "en")) -> tuple[int, str]:
@@ -59,6 +62,7 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
         (["tatoeba", "--test", "a", "b"], ("fr", "en"), ["--valid and --test go with --train"]),
         (["tatoeba", "--bpe-operations", "0"], ("fr", "en"), ["--bpe-operations", "at least 1", "--help"]),
+        (["tatoeba", "--max-ratio", "nan"], ("fr", "en"), ["--max-ratio", "at least 1"]),
         (["tatoeba", "--mirror", "/nowhere"], ("fr", "en"), ["/nowhere: has no file nmt-0.0.6.tar.gz"]),
         (["tatoeba", "--registry", "/nowhere"], ("fr", "en"), ["/nowhere: not readable as a registry"]),
     ],
@@ -96,6 +100,45 @@ def test_a_mirror_with_another_file(capsys, tmp_path, change, parts):
     file = tmp_path / "mirror" / "thing-1.tar.gz"
     file.write_bytes(change(file.read_bytes()))
     assert_refused(run(capsys, tmp_path, *options), tmp_path, "thing-1.tar.gz", *parts)
+
+
+def prepared(capsys, tmp_path, pairs, *arguments):
+    """Status, output and warnings of a whole preparation."""
+    for name, side in zip(("a.fr", "b.en"), zip(*pairs)):
+        write(tmp_path / name, side)
+    options = ["--source-lang", "fr", "--target-lang", "en", "--bpe-operations", "9", "--workers", "1", *arguments]
+    files = ["--train", tmp_path / "a.fr", tmp_path / "b.en", "--output", tmp_path / "out"]
+    status = prepare.main([str(word) for word in files + options])
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def test_each_rule_says_what_it_dropped(capsys, tmp_path):
+    pairs = [*sentences(1200), ("", "x"), ("a b c d e f", "one"), ("a b c d e f", "two")] + 2 * [("a b", "a b")]
+    status, shown, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60")
+    assert status == 0 and warnings == ""
+    (line,) = [line for line in shown.splitlines() if line.startswith("1,205 pairs: ")]
+    for part in ("60 valid", "60 test", "1 empty", "2 length ratio", "1 duplicate"):
+        assert re.search(rf"\b{part}\b", line)
+    counts = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", line)]
+    assert counts[0] == sum(counts[1:])  # no pair is lost without a word
+    status, again, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60")
+    assert "raw: nothing to do" in again and line in again and warnings == ""
+
+
+def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):
+    """A sentence of Chinese is one word; the remedies are those that help."""
+    joined = [(first if number % 9 == 0 else first.replace(" ", ""), second) for number, (first, second) in UNIQUE]
+    status, shown, warnings = prepared(capsys, tmp_path, joined)
+    assert status == 0 and re.search(r"\b355 length ratio", shown)
+    dropped, few = warnings.splitlines()
+    assert re.search(r"warning: 355 of 400 pairs \(89%\).*'length ratio'.*spaces between the words.*README", dropped)
+    assert "--max-ratio" in dropped and re.search("valid has 2 .*test has 2 .*--valid and --test", few)
+    spaced = [pair for _, pair in UNIQUE]
+    status, shown, warnings = prepared(capsys, tmp_path, spaced, "--held-out", "60")
+    assert status == 0 and "dropped: none" in shown and warnings == ""
+    status, shown, warnings = prepared(capsys, tmp_path, [pair for pair in joined if " " not in pair[0]])
+    assert status == 1 and "against 'length ratio'" in warnings and warnings.count("\n") == 1
 
 
 def test_no_disk_space(capsys, tmp_path, monkeypatch):

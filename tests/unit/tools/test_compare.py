@@ -3,15 +3,19 @@
 import itertools
 import re
 import statistics
+import types
 
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
+from scipy.stats import ttest_ind, ttest_rel
 
 from user_dir.tools import compare
 from user_dir.tools.comparison.report import p_value
 from user_dir.tools.comparison.sacrebleu_counts import TESTS
+from user_dir.tools.comparison.significance import paired
+from user_dir.tools.comparison.systems import System
 from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
 pytest.importorskip("matplotlib")
@@ -33,7 +37,7 @@ def comparison(files):
 
 
 def differences(text, system):
-    """{score: [difference, p over sentences, p over seeds]}"""
+    """{score: [difference, p over sentences, p over seeds, p of paired seeds]}"""
     lines = [line for line in text.splitlines() if line.startswith(f"| {system} |")]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return {row[1]: row[2:] for row in rows if row[1] in ("sacreBLEU", "chrF2", "tokenised BLEU")}
@@ -70,19 +74,50 @@ def test_identical_systems_do_not_differ(comparison, files):
     runs = [files.plain(0.4, seed) for seed in (1, 2)]
     copies = [files.write(f"copy.{path.name}", path.read_text().splitlines()) for path in runs]
     text = comparison("--system", "a", *runs, "--system", "b", *copies)
-    assert {tuple(row) for row in differences(text, "b").values()} == {("+0.00", "1.000", "1.000")}
+    assert {tuple(row) for row in differences(text, "b").values()} == {("+0.00", "1.000", "1.000", "–")}
 
 
 def test_two_useless_systems_do_not_differ(comparison, files):
     runs = [files.write(f"{word}.txt", [word * 5] * 120) for word in "xz"]
     found = differences(comparison("--system", "x", runs[0], "--system", "z", runs[1]), "z")
-    assert found["sacreBLEU"] == found["tokenised BLEU"] == ["+0.00", "1.000", "–"]
+    assert found["sacreBLEU"] == found["tokenised BLEU"] == ["+0.00", "1.000", "–", "–"]
 
 
 def test_two_seeds_of_one_system_do_not_differ(comparison, files):
     runs = [files.plain(0.4, seed) for seed in (1, 2, 3, 4)]
     text = comparison("--system", "a", *runs[:2], "--system", "b", *runs[2:])
-    assert all(float(p) > 0.01 for row in differences(text, "b").values() for p in row[1:])
+    assert all(float(p) > 0.01 for row in differences(text, "b").values() for p in row[1:3])
+    assert {row[3] for row in differences(text, "b").values()} == {"–"}  # seeds 1, 2 and 3, 4 are no pairs
+
+
+def test_pairs_of_seeds(comparison, files):
+    """Of systems with the same seeds, in whatever order; scipy's paired t-test over sacrebleu's scores."""
+    runs = {name: [] for name in "ab"}
+    for name, seed in itertools.product(runs, (1, 2, 3)):
+        folder = files.folder / f"{name}.seed{seed}"
+        folder.mkdir()
+        wrong = {"a": 0.4, "b": 0.3}[name] + 0.05 * seed
+        runs[name].append(files.plain(wrong, seed).rename(folder / "generate.log"))
+    texts = [[path.read_text().splitlines() for path in paths] for paths in runs.values()]
+    scores = [[BLEU().corpus_score(text, [files.sentences]).score for text in system] for system in texts]
+    expected = [p_value(ttest_ind(*scores, equal_var=False).pvalue), p_value(ttest_rel(*scores).pvalue)]
+    assert expected[0] != expected[1]
+    text = comparison("--system", "a", *runs["a"], "--system", "b", *runs["b"][::-1])
+    assert differences(text, "b")["sacreBLEU"][2:] == expected
+
+
+def test_what_is_no_pair():
+    def by_seed(*paths):
+        runs = [types.SimpleNamespace(path=path) for path in paths]
+        return System("a", runs, {}).by_seed([1.0, 2.5, 4.5][: len(paths)])
+
+    assert by_seed("a.2/b.seed3/x.log", "a.2/b.seed1/x.log") == {"3": 1.0, "1": 2.5}
+    assert by_seed("1.log", "x.log") == by_seed("a.1/x.log", "b.1/x.log") == {}
+    three = by_seed("1", "2", "3")
+    assert paired(three, {"1": 0.0, "2": 0.5, "3": 9.0}) == ttest_rel([1.0, 2.5, 4.5], [0.0, 0.5, 9.0]).pvalue
+    others = ({}, {"1": 0.0, "2": 0.5}, {"1": 0.0, "2": 0.5, "4": 9.0}, {"1": 0.0, "2": 0.5, "3": 9.0, "4": 9.5}, three)
+    assert [paired(three, other) for other in others] == [None] * 5
+    assert paired({"1": 1.0}, {"1": 2.0}) is None
 
 
 @pytest.mark.parametrize("test, kind", TESTS.items())

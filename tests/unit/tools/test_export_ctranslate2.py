@@ -84,6 +84,7 @@ def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
     [
         (["--ensemble", "x.pt"], "is a folder of export_ctranslate2's: leave --ensemble out"),
         (["--autocast", "off"], "leave --autocast out"),
+        (["--lenpen-form", "vaswani"], "leave --lenpen-form out"),
         (["--device", "cuda"], "CTranslate2 cannot use .*: "),
     ],
 )

@@ -37,6 +37,22 @@ def test_panels(log):
     assert [list(line.get_ydata()) for line in bleu if len(line.get_xdata())] == [[3.25, 4.5]] * 3
 
 
+def test_over_training_loss(log, tmp_path, fairseq_log, steps):
+    """Halfway between the lines of updates 50 and 100, and at the latter: training losses 9.5 and 8.5."""
+    found = tool.over_training_loss(log, tmp_path)
+    assert list(found) == ["valid"]
+    assert tool.curve(found["valid"], "loss", "training_loss") == ([9.5, 8.5], [9.0, 7.5])
+    (axis,) = tool.draw([found, found], ["base", "weighted"], ["loss"], "training_loss").axes
+    lines = [line for line in axis.lines if len(line.get_xdata())]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in lines] == [([9.5, 8.5], [9.0, 7.5])] * 2
+    assert axis.get_xlabel() == "training loss"
+    del log["train_inner"]  # there is the epoch's
+    assert tool.curve(tool.over_training_loss(log, tmp_path)["valid"], "loss", "training_loss")[0] == [9.5, 9.5]
+    path, picture = fairseq_log(tmp_path / "train.log", "json", steps), tmp_path / "a.png"
+    tool.main([str(path), "--against", "training-loss", "--reach", "--output", str(picture)])
+    assert picture.exists()
+
+
 def test_epochs_where_there_are_no_intervals(log):
     del log["train_inner"]
     (axis,) = tool.draw([log], ["a"], ["lr"], "num_updates").axes
@@ -74,6 +90,16 @@ def test_what_reach_prints(fairseq_log, steps, tmp_path, capsys, options, rows):
             '{"epoch": 1, "loss": "9", "num_updates": "50"}',
             ["--values", "kappa"],
             "no log has kappa.*there are epoch, loss, num_updates",
+        ),
+        (
+            '{"epoch": 1, "loss": "9", "num_updates": "50"}',
+            ["--against", "training-loss"],
+            "train.log has no validation, and --against training-loss",
+        ),
+        (
+            '{"epoch": 1, "valid_loss": "9", "valid_num_updates": "50"}',
+            ["--against", "training-loss"],
+            "train.log has no training loss, and",
         ),
         ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--reach"], "train.log has no validation, whose loss"),
         ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--cost"], "there is no average.pt or checkpoint_last.pt"),

@@ -118,10 +118,11 @@ def test_options_reach_the_search(model, monkeypatch, capsysbinary):
         return [[Hypothesis("", 0)]]
 
     monkeypatch.setattr(Translator, "search", search)
-    options = "--beam 3 --lenpen 1.5 --nbest 2 --max-tokens 7 --batch-size 5 --autocast off --device cpu"
-    tool.main([*model, *options.split(), "w1"])
+    options = "--beam 3 --lenpen 1.5 --lenpen-form vaswani --nbest 2 --max-tokens 7 --batch-size 5 --autocast off"
+    tool.main([*model, *options.split(), "--device", "cpu", "w1"])
     del seen["advance"]
-    assert seen == {"beam": 3, "lenpen": 1.5, "nbest": 2, "max_tokens": 7, "batch_size": 5}
+    form = {"lenpen": 1.5, "lenpen_form": "vaswani"}
+    assert seen == {"beam": 3, **form, "nbest": 2, "max_tokens": 7, "batch_size": 5}
 
 
 def test_ensemble(model, monkeypatch, capsysbinary):

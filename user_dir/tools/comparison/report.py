@@ -24,7 +24,7 @@ def report(
         for system in systems
     ]
     differences = [
-        [row.system, row.score, f"{row.difference:+.2f}", p_value(row.p_sentences), p_value(row.p_seeds)]
+        [row.system, row.score, f"{row.difference:+.2f}", *map(p_value, (row.p_sentences, row.p_seeds, row.p_paired))]
         for row in found
     ]
     bleu = "sacreBLEU"
@@ -36,8 +36,9 @@ def report(
         f"# {' / '.join(names)}",
         table(["system", "seeds", *used], rows),
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
-        "under other test sentences (all seeds together) and under other seeds (Welch's t-test):",
-        table(["system", "score", "difference", "p, other sentences", "p, other seeds"], differences),
+        "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
+        "have the same seeds, read the paired one):",
+        table(["system", "score", "difference", "p, other sentences", "p, other seeds", "paired"], differences),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *names], by_length),
     ]

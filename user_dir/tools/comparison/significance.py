@@ -18,7 +18,8 @@ class Difference:
     score: str
     difference: float  # of the means over seeds
     p_sentences: float
-    p_seeds: float | None  # None with a single seed, or without any spread
+    p_seeds: float | None  # Welch's; None with a single seed, or without any spread
+    p_paired: float | None  # of the paired t-test; None, too, where the seeds are not the same
 
 
 def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[Difference], str]:
@@ -42,7 +43,8 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
         for system, p_sentences in zip(others, p):
             ours = system.scores(name, metric)
             gain = statistics.mean(ours) - statistics.mean(theirs)
-            found.append(Difference(system.name, name, gain, p_sentences, welch(ours, theirs)))
+            p_paired = paired(system.by_seed(ours), baseline.by_seed(theirs))
+            found.append(Difference(system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
     return found, signature
 
 
@@ -53,3 +55,13 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
         return None
     return float(ttest_ind(ours, theirs, equal_var=False).pvalue)
+
+
+def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
+    """p of the paired t-test over the scores of each seed: the luck that a seed brings to both is not in it."""
+    from scipy.stats import ttest_rel
+
+    pairs = [(score, theirs[seed]) for seed, score in ours.items() if seed in theirs]
+    if len(pairs) < max(2, len(ours), len(theirs)) or len({one - other for one, other in pairs}) == 1:
+        return None
+    return float(ttest_rel(*zip(*pairs)).pvalue)

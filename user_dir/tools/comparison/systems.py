@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import pathlib
+import re
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -22,6 +23,15 @@ class System:
     def scores(self, name: str, metric: Metric, subset=slice(None)) -> list[float]:
         """The score called `name` of each seed, on the segments of `subset`."""
         return [score(metric, counts[subset]) for counts in self.counts[name]]
+
+    def by_seed(self, scores: list[float]) -> dict[str, float]:
+        """Of each run's score, by its seed: the last number in its path (runs/vaswani.seed3/generate.log).
+
+        Nothing where two runs have one, or a path has none.
+        """
+        seeds = [re.findall(r"\d+", str(run.path))[-1:] for run in self.runs]
+        found = {seed: score for (seed,), score in zip(seeds, scores)} if all(seeds) else {}
+        return found if len(found) == len(scores) else {}
 
 
 def named(words: list[list[str]]) -> dict[str, list[pathlib.Path]]:

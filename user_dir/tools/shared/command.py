@@ -44,8 +44,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.6,
         metavar="A",
-        help="fairseq's length penalty: scores are divided by length^A, where Vaswani et al. 2017 divide by "
-        "((5 + length)/6)^A (default: %(default)s)",
+        help="length penalty: scores are divided by length^A, as fairseq does (default: %(default)s)",
     )
 
 
