@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 
 SECONDS = 1800  # that a command may take: 1,000 updates at base size on one core of two
 
@@ -96,7 +95,7 @@ def copy(words: list[str], cwd: str, env: dict[str, str], folder: str) -> int:
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         status = 1
     with contextlib.suppress(Exception):
         threading._shutdown()

@@ -1,5 +1,6 @@
 """A checkpoint's file and what is in it, as fairseq saves it; nothing of it is run."""
 
+import argparse
 import contextlib
 import pathlib
 
@@ -19,7 +20,9 @@ def load(path: pathlib.Path, mmap: bool = False) -> dict:
     """
     with reading(path):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-        state["model"], state.get("args") or state["cfg"]
+        groups = [] if state.get("args") else [state["cfg"].get(group, {}) for group in ("model", "task")]
+        if not all(isinstance(found, (dict, argparse.Namespace)) for found in (state["model"], *groups)):
+            raise TypeError
     if state.get("args") is not None:  # fairseq prefers them
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
     return state
@@ -38,9 +41,9 @@ def reading(path: pathlib.Path):
 
 
 def options(state: dict, group: str) -> dict:
-    """The options `group` ("model", "task") in checkpoint `state`.
+    """The options `group` ("model", "task") in checkpoint `state`; none where it has no such group.
 
     fairseq-train keeps them as a Namespace, fairseq-hydra-train as a dict.
     """
-    found = state["cfg"][group]
+    found = state["cfg"].get(group, {})
     return found if isinstance(found, dict) else vars(found)

@@ -1,9 +1,34 @@
-"""What cannot be worked with, said so that a person can mend it."""
+"""Refusals of what cannot be worked with, said so that a person can fix it."""
+
+import pathlib
+import re
+import sys
 
 
-class InputError(SystemExit, ValueError):
-    """An input that cannot be worked with; the message says in one line what, where and how to mend it.
+class InputError(ValueError):
+    """An input that cannot be worked with; the message says in one line what is wrong, where, and how to fix it."""
 
-    A ValueError to whom it concerns. Where nobody takes it, as in fairseq's commands, Python ends with that line alone,
-    as it does for every SystemExit, and the line is not below a traceback of twenty others.
+
+def say_refusals_in_one_line() -> None:
+    """In a command of fairseq's, ends it with an InputError's message alone, without a traceback of twenty lines.
+
+    Who imports this package in a program of their own keeps their sys.excepthook. A process that fairseq starts for a
+    GPU hands its traceback to the one that started it, which prints the last line of it here.
     """
+    command = pathlib.Path(sys.argv[0] if sys.argv else "")
+    if not command.name.startswith("fairseq-") and command.parent.name != "fairseq_cli":
+        return
+    usual = sys.excepthook
+
+    def say(kind, error, trace):
+        ours = rf"\n{re.escape(__package__)}\.[\w.]+: (.*)"  # how the traceback of an error of ours ends
+        last = str(error).rpartition("Traceback (most recent call last)")[2]  # its cause's comes before
+        if isinstance(error, InputError):
+            said = str(error)
+        elif kind.__name__ == "ProcessRaisedException" and (found := re.search(ours, last, re.DOTALL)):
+            said = found[1]
+        else:
+            return usual(kind, error, trace)
+        print(*said.split(), file=sys.stderr)
+
+    sys.excepthook = say

@@ -4,6 +4,7 @@ The folder has what a translator needs beside the model: the preparation of its 
 translator.json, the languages and the longest sentence. Neither torch nor fairseq need be installed.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -49,7 +50,9 @@ class ExportedTranslator(TextTranslator):
             facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
             self.source_lang, target_lang = facts["source_lang"], facts["target_lang"]
             self.longest = facts["longest"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if [*map(type, (self.source_lang, target_lang, self.longest))] != [str, str, int] or self.longest < 1:
+                raise ValueError
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{folder} is not a folder that export_ctranslate2 wrote ({FACTS}: {type(error).__name__})"
             raise InputError(f"{reason}: name a checkpoint, or export one") from None
         prepared = None if already_split else preparation_of(folder / FACTS)
@@ -57,13 +60,20 @@ class ExportedTranslator(TextTranslator):
             raise InputError(f"{folder} has no manifest.json of data-prep: split the text yourself (--already-split)")
         self.text = PreparedText(prepared, self.source_lang, target_lang) if prepared else SplitText()
         kind, _, number = (device or "auto").partition(":")
-        workers = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
-        try:
+        self.folder = folder
+        with self.used():
+            workers = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
             self.model = ctranslate2.Translator(
                 str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )
+
+    @contextlib.contextmanager
+    def used(self):
+        """Raises InputError where CTranslate2 fails on the folder."""
+        try:
+            yield
         except (RuntimeError, ValueError) as error:
-            raise InputError(f"CTranslate2 cannot use {folder}: {error}") from error
+            raise InputError(f"CTranslate2 cannot use {self.folder}: {error}") from error
 
     def best(
         self,
@@ -81,17 +91,18 @@ class ExportedTranslator(TextTranslator):
         found = {}
         for _, like in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*like]
-            results = self.model.translate_batch(
-                [sources[number] for number in numbers],
-                beam_size=beam,
-                num_hypotheses=nbest,
-                length_penalty=lenpen,
-                return_scores=True,
-                max_input_length=0,  # no limit of its own, which would cut sentences
-                max_decoding_length=len(sources[numbers[-1]]) + 51,  # as of Translator.generator, and </s>
-                max_batch_size=batch_size or max_tokens,
-                batch_type="examples" if batch_size else "tokens",
-            )
+            with self.used():
+                results = self.model.translate_batch(
+                    [sources[number] for number in numbers],
+                    beam_size=beam,
+                    num_hypotheses=nbest,
+                    length_penalty=lenpen,
+                    return_scores=True,
+                    max_input_length=0,  # no limit of its own, which would cut sentences
+                    max_decoding_length=len(sources[numbers[-1]]) + 51,  # as of Translator.generator, and </s>
+                    max_batch_size=batch_size or max_tokens,
+                    batch_type="examples" if batch_size else "tokens",
+                )
             found |= zip(numbers, map(self.hypotheses, results))
             advance(len(numbers))
         return [found[number] for number in range(len(rows))]

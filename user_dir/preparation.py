@@ -41,8 +41,9 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
     Raises:
         InputError: if it does not say how text was prepared
     """
-    folder = data.resolve().parent
-    path = folder / "manifest.json"
+    # data-bin may be a link to another disk, or the folder that it is in.
+    path, linked = (folder.parent / "manifest.json" for folder in (data.absolute(), data.resolve()))
+    path = path if path.exists() else linked
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         tokens, subwords = (manifest["stages"][stage]["options"] for stage in ("tok", "bpe"))
@@ -59,7 +60,7 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
             f"{path} does not say how the text was prepared ({reason}): "
             "run data-prep/prepare.py again, or name another folder"
         ) from None
-    return Preparation(folder, languages, *choices)
+    return Preparation(path.parent, languages, *choices)
 
 
 def codes_of(prepared: Preparation, source: str) -> pathlib.Path:

@@ -2,12 +2,15 @@
 
 1. refuses a fairseq whose encoder skips custom layers at inference,
 2. lets torch load fairseq's checkpoints without switching its weights-only safety off,
-3. registers architectures, optimizer, criterion and task with fairseq.
+3. registers architectures, optimizer, criterion and task with fairseq,
+4. has fairseq's commands say an InputError in one line.
 """
 
 from .compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
+from .errors import say_refusals_in_one_line
 
 refuse_bypassing_fairseq()
 allow_fairseq_checkpoints()
+say_refusals_in_one_line()
 
 from . import architectures, criterion, optimizer, task  # noqa: E402,F401  (they must follow the check)

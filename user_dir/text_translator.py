@@ -3,10 +3,12 @@
 Of torch and fairseq nothing is needed here: a model that CTranslate2 computes is used where they are not installed.
 """
 
+import functools
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .errors import InputError
 from .preparation import CONTINUED
 
 
@@ -25,6 +27,14 @@ class TextTranslator:
         source_lang: the language of the text
         longest: subwords of the longest sentence that the model translates
     """
+
+    def __new__(cls, *arguments, **options):
+        translator = super().__new__(cls)
+        translator.opened = functools.partial(cls, *arguments, **options)
+        return translator
+
+    def __reduce__(self):
+        return self.opened, ()
 
     def encode(self, text: str) -> str:
         """Subwords separated by spaces, as in the files that data-prep leaves in bpe/."""
@@ -45,7 +55,11 @@ class TextTranslator:
 
         A row that is too long for the model is translated in pieces, whose translations are joined; the mean of their
         scores counts. `beam_search`: as of `best`.
+
+        Raises:
+            InputError: for a number that it cannot search with
         """
+        refuse_search(nbest=nbest, **beam_search)
         pieces = [(number, piece) for number, row in enumerate(rows) for piece in self.pieces(row)]
         found: list[list[list[Hypothesis]]] = [[] for _ in rows]
         for (number, _), hypotheses in zip(pieces, self.best([piece for _, piece in pieces], nbest, **beam_search)):
@@ -75,6 +89,20 @@ class TextTranslator:
             pieces.append(" ".join(subwords[:end]))
             subwords = subwords[end:]
         return [*pieces, " ".join(subwords)] if subwords else pieces
+
+
+def refuse_search(**search) -> None:
+    """Raises InputError, naming the argument, for a number of `search` that beam search cannot take."""
+    for name in ("nbest", "beam", "max_tokens", "batch_size"):
+        value = search.get(name)
+        if value is not None and not (type(value) is int and value >= 1):
+            raise InputError(f"{name} {value!r}: give a whole number from 1 on")
+    nbest, beam = search.get("nbest", 1), search.get("beam", 4)  # as of `best`
+    if nbest > beam:
+        raise InputError(f"nbest {nbest}: a beam of {beam} finds no more than that; give a larger beam")
+    lenpen = search.get("lenpen", 0)
+    if not isinstance(lenpen, int | float) or not -10 <= lenpen <= 10:  # a length to a higher power is infinite
+        raise InputError(f"lenpen {lenpen!r}: give a number from -10 to 10")
 
 
 def log2(score: float) -> float:

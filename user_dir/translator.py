@@ -21,7 +21,7 @@ from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
 from .generator import LENGTH_PENALTIES, BeamSearchGenerator
 from .preparation import Preparation, PreparedText, SplitText, preparation_of
-from .text_translator import Hypothesis, TextTranslator, log2
+from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 
 
 class Translator(TextTranslator):
@@ -35,6 +35,9 @@ class Translator(TextTranslator):
             Translations are tokens then. Data that data-prep did not prepare can only be used so
         autocast: "off" for float32, "bf16" for matrix products in bfloat16 (default: as in the training)
         device: "cpu", "cuda", "cuda:1", … (default: a GPU where there is one)
+
+    Pickled, it is opened again from its files where it arrives: by workers that multiprocessing spawns. (A worker that
+    is forked after a translation can hang, in the threads that torch's OpenMP had.)
 
     Raises:
         InputError: if a file is missing or malformed, or they do not go together
@@ -123,6 +126,7 @@ class Translator(TextTranslator):
             max_tokens, batch_size: as of `batches`
             generator: as of `generator`
         """
+        refuse_search(max_tokens=max_tokens, batch_size=batch_size, **generator)
         if not sources:
             return []
         found, search = {}, self.generator(**generator)
@@ -145,8 +149,15 @@ class Translator(TextTranslator):
 
 
 def longest(task: FairseqTask, models: list[nn.Module]) -> int:
-    """Subwords of the longest sentence that they translate, without </s>."""
-    return utils.resolve_max_positions(*(part.max_positions() for part in (task, *models)))[0] - 1
+    """Subwords of the longest sentence that they translate, without </s>.
+
+    Raises:
+        InputError: if there is none
+    """
+    positions = utils.resolve_max_positions(*(part.max_positions() for part in (task, *models)))[0]
+    if positions < 2:
+        raise InputError(f"the checkpoint's max_source_positions are {positions}, which no sentence has: use another")
+    return positions - 1
 
 
 def torch_device(name: str | None) -> torch.device:

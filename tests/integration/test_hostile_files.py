@@ -87,7 +87,7 @@ def invoke(copies, tmp_path, monkeypatch):
         words = f"{words} {more}".format(bad=tmp_path / "bad.pt", data=copies, runs=tmp_path / "runs").split()
         monkeypatch.setattr(sys, "argv", ["command", *words])
         monkeypatch.setattr(sys, "stdin", io.StringIO("w1\n"))
-        with pytest.raises((SystemExit, pickle.UnpicklingError)) as stop:
+        with pytest.raises((SystemExit, InputError, pickle.UnpicklingError)) as stop:
             main()
         assert [path.name for path in tmp_path.glob("runs/**/*") if path.is_file()] == ["checkpoint_last.pt"]
         return str(stop.value)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -143,3 +144,17 @@ def test_stopped_while_it_translates(stop, status, said):
             assert process.stdout.read().endswith(b"\n")
         process.stdin.close()
         assert process.stderr.read() == said and process.wait() == status
+
+
+@pytest.mark.slow
+def test_terminated_while_it_writes_a_file(tmp_path):
+    (tmp_path / "in").write_text(f"{KNOWN[0]}\n" * 100_000, encoding="utf-8")
+    places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    command = [sys.executable, "-W", "ignore", "-m", "user_dir.tools.translate", *MODEL, *GREEDY, *places]
+    with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE) as process:
+        while not [*tmp_path.glob("out.*/out")]:
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.terminate()
+        assert process.stderr.read() == b"" and process.wait() == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]

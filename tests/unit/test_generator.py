@@ -1,7 +1,9 @@
 """Our beam search against fairseq's, with the same model: the same hypotheses, scores and order."""
 
 import argparse
+import math
 
+import numpy as np
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
@@ -10,11 +12,12 @@ from fairseq.tasks.translation import TranslationTask
 
 from user_dir import generator
 from user_dir.architectures import FAMILIES
-from user_dir.generator import best_words
+from user_dir.errors import InputError
+from user_dir.generator import Hypotheses, best_of_groups, best_words
 from user_dir.model import TransformerModel
 from user_dir.task import FastTranslationConfig, FastTranslationTask
 
-from support import PAD, assert_same, randomise, words
+from support import EOS, PAD, assert_same, randomise, words
 
 CARRIED = {
     "beams": {},
@@ -204,9 +207,31 @@ def test_no_numbers(models, both, monkeypatch):
 def test_a_model_that_gives_no_numbers(models, search, monkeypatch):
     nothing = lambda self, output, *args, **kwargs: torch.full_like(output[0], float("nan"))  # noqa: E731
     monkeypatch.setattr(TransformerModel, "get_normalized_probs", nothing)
-    for task in (TranslationTask, FastTranslationTask):
-        with pytest.raises(AssertionError):
+    for task, error in ((TranslationTask, AssertionError), (FastTranslationTask, InputError)):
+        with pytest.raises(error):
             search(task, models())
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_candidate_of_no_probability_is_not_complete(final):
+    """As of </s> before --min-len, where few other words are possible."""
+    hypotheses = Hypotheses(sentences=1, beam_size=2, eos=EOS)
+    scores, words = np.array([[-1.0, -math.inf, -math.inf, -math.inf]]), np.array([[5, EOS, 6, 7]])
+    hypotheses.extend(scores, words, np.zeros_like(words), final)
+    assert hypotheses.ended == [[]] and hypotheses.unfinished.tolist() == [0]
+    assert hypotheses.steps[-1].words.tolist() == [5, EOS]
+
+
+def test_an_equal_score_just_behind_the_best_is_noticed():
+    """fairseq may take that word: it is in one more group than there are words to take."""
+    count, vocabulary = 4, 100
+    log_probs = torch.full((1, 1, vocabulary), -50.0)
+    log_probs[..., [3, 14, 25, 36, 47]] = torch.tensor([-1.0, -2.0, -3.0, -4.0, -4.0])  # of 20 groups, five
+    _, _, doubtful = best_of_groups(log_probs, torch.zeros(1, 1), count)
+    assert doubtful.all()
+    log_probs[..., 47] = -5
+    _, index, doubtful = best_of_groups(log_probs, torch.zeros(1, 1), count)
+    assert index.tolist() == [[3, 14, 25, 36]] and not doubtful.any()
 
 
 @pytest.mark.parametrize("vocabulary", [9, 10, 50, 101, 1000, 1023, 4099])

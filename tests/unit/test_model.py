@@ -1,9 +1,12 @@
 """What must hold for every architecture: no leaks, live gradients, activation checkpointing, precision."""
 
+import argparse
 import pickle
+import types
 
 import pytest
 import torch
+from fairseq import models
 
 from user_dir.architectures import FAMILIES
 from user_dir.attention import MultiheadAttention
@@ -11,7 +14,7 @@ from user_dir.config import UnsupportedOption
 from user_dir.errors import InputError
 from user_dir.model import TransformerModel
 
-from support import EOS, PAD, PRE_NORM, training_options
+from support import EOS, PAD, PRE_NORM, SMALL, training_options
 
 ARCHITECTURES = [
     pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
@@ -135,6 +138,17 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
     model.make_generation_fast_(need_attn=False)
     assert step_by_step(model) is None
     assert model(**batch)[1]["attn"][0] is not None  # of a whole hypothesis: fairseq's alignments and scores have them
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_loss_that_reads_alignments_gets_attention_weights(dictionary, batch, wanted):
+    """label_smoothed_cross_entropy_with_alignment, for which --load-alignments loads them."""
+    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    task.cfg = types.SimpleNamespace(load_alignments=wanted)
+    args = argparse.Namespace(arch="vaswani_transformer_base", **SMALL)
+    models.ARCH_CONFIG_REGISTRY[args.arch](args)
+    model = models.ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).train()
+    assert (model(**batch)[1]["attn"][0] is not None) == wanted
 
 
 @pytest.mark.parametrize("arch", [f"{family}_tiny" for family in FAMILIES])

@@ -6,6 +6,8 @@ What it makes of text is compared with what data-prep made of it in integration/
 import argparse
 import json
 import math
+import os
+import pickle
 import re
 
 import pytest
@@ -175,6 +177,84 @@ def test_precision(files):
     assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
 
 
+def test_data_on_another_disk(files, tmp_path):
+    """data-bin as a link; then the whole folder of the preparation as one."""
+    path, data = files()
+    expected = Translator(path).translate(["w1 w3"])
+    (tmp_path / "disk").mkdir()
+    data.rename(tmp_path / "disk/moved")
+    data.symlink_to(tmp_path / "disk/moved")
+    assert Translator(path).translate(["w1 w3"]) == expected
+    (tmp_path / "link").symlink_to(data)  # it stands beside a manifest, and the folder that it leads to does not
+    assert Translator(path, data=tmp_path / "link").translate(["w1 w3"]) == expected
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/link").symlink_to(tmp_path)
+    assert Translator(path, data=tmp_path / "elsewhere/link/data-bin").translate(["w1 w3"]) == expected
+
+
+@pytest.mark.parametrize("kind", [argparse.Namespace, dict])
+def test_embeddings_of_a_file_that_is_gone(files, tmp_path, kind):
+    """--encoder-embed-path: all weights are in the checkpoint. A pipe would be waited for."""
+    path, _ = files()
+    expected = Translator(path).translate(["w1 w3"])
+    os.mkfifo(tmp_path / "pipe")
+    for file in ("nowhere.txt", "pipe"):
+        change(path, model__encoder_embed_path=str(tmp_path / file), model__decoder_embed_path=str(tmp_path / file))
+        state = torch.load(path)
+        state["cfg"]["model"] = kind(**vars(state["cfg"]["model"]))
+        torch.save(state, tmp_path / "other.pt")
+        assert Translator(tmp_path / "other.pt").translate(["w1 w3"]) == expected
+
+
+@pytest.mark.parametrize(
+    "search, words",
+    [
+        ({"beam": 0}, "beam 0: give a whole number from 1 on"),
+        ({"beam": -1}, "beam -1: "),
+        ({"beam": "4"}, "beam '4': "),
+        ({"beam": 2.5}, "beam 2.5: "),
+        ({"nbest": 0}, "nbest 0: "),
+        ({"nbest": 5}, "nbest 5: a beam of 4 finds no more"),
+        ({"nbest": 9, "beam": 2}, "nbest 9: a beam of 2 finds no more"),
+        ({"lenpen": math.nan}, "lenpen nan: give a number"),
+        ({"lenpen": 1e9}, "lenpen 1000000000.0: give a number from -10 to 10"),
+        ({"lenpen": "1"}, "lenpen '1': "),
+        ({"batch_size": 0}, "batch_size 0: "),
+        ({"max_tokens": -5}, "max_tokens -5: "),
+    ],
+    ids=str,
+)
+def test_numbers_that_nobody_can_search_with(files, search, words):
+    translator = Translator(files()[0])
+    with pytest.raises(InputError, match=f"^{words}"):
+        translator.search(["w1"], **search)
+    if "nbest" not in search:
+        with pytest.raises(InputError, match=f"^{words}"):
+            translator.beam_search([translator.binarise("w1")], **search)
+
+
+def test_pickled(files):
+    """A worker that is spawned opens it again, with what it was opened with."""
+    path, data = files()
+    translator = Translator(path, path, data=data, already_split=True)
+    other = pickle.loads(pickle.dumps(translator))
+    assert len(other.models) == 2 and other.data == data
+    assert other.translate(TEXTS) == translator.translate(TEXTS)
+
+
+def spoilt(**values):
+    return lambda folder: change(folder / "checkpoint.pt", **values)
+
+
+def without_groups(*kept):
+    def keep(folder):
+        state = torch.load(folder / "checkpoint.pt")
+        cfg = {group: state["cfg"][group] for group in kept} if kept else "nonsense"
+        torch.save({**state, "cfg": cfg}, folder / "checkpoint.pt")
+
+    return keep
+
+
 def written(name, text):
     return lambda folder: (folder / name).write_bytes(text.encode("latin-1"))
 
@@ -221,6 +301,16 @@ def prepared(**preparation):
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
         (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "holds no dictionaries"),
+        (without_groups(), "checkpoint.pt is not a fairseq checkpoint that can be read .AttributeError"),
+        (without_groups("model"), "checkpoint.pt does not say what data it was trained on"),
+        (without_groups("model", "task"), "checkpoint.pt has no options of its generation"),
+        *[(spoilt(task__max_source_positions=number), "max_source_positions are ") for number in (0, 1, -3)],
+        (spoilt(model__encoder_layers=1_000_000), "asks for encoder_layers 1000000, and its parameters are of a small"),
+        (spoilt(model__decoder_layers=1_000_000), "asks for decoder_layers 1000000, and"),
+        (spoilt(model__encoder={"layers": 1_000_000}), "asks for layers 1000000, and"),
+        (spoilt(model__encoder={"embed_path": "/dev/zero"}), "has its embeddings read from /dev/zero"),
+        (spoilt(model__encoder_embed_dim=10**9), "asks for encoder_embed_dim 1000000000, and"),
+        (spoilt(model__max_source_positions=10**9), "asks for max_source_positions 1000000000, and"),
     ],
 )
 def test_bad_input_is_one_line(files, spoil, words, capsys):
@@ -229,6 +319,17 @@ def test_bad_input_is_one_line(files, spoil, words, capsys):
     with pytest.raises(InputError, match=re.compile(words, re.DOTALL)):
         Translator(path)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_training_that_diverged_is_one_line(files, number):
+    path, _ = files()
+    state = torch.load(path)
+    for weight in state["model"].values():
+        weight.fill_(number)
+    torch.save(state, path)
+    with pytest.raises(InputError, match="probabilities are not finite: its training diverged"):
+        Translator(path).translate(["w1 w2"])
 
 
 def test_no_such_device(files):

@@ -11,11 +11,11 @@ import pathlib
 import re
 
 import torch
-from fairseq.checkpoint_utils import torch_persistent_save
 
 from ..checkpoints import load
 from ..errors import InputError
 from .shared.command import exit_in_one_line, new_parser, positive
+from .shared.files import write
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
@@ -100,7 +100,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
-    torch_persistent_save(average(paths), str(args.output))  # under a temporary name, then renamed
+    averaged = average(paths)
+    write(args.output, lambda partial: torch.save(averaged, partial))
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")
 
 

@@ -11,16 +11,20 @@ read, too (in older ones all options are in one list).
 
 import argparse
 import pathlib
+import re
 
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu, torch_persistent_save
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-from omegaconf import OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoint_files import reading
 from ..config import VariantConfig, refuse_unsupported
 from ..errors import InputError
+from ..evaluated_options import every, refuse_evaluated
 from .shared.command import exit_in_one_line, new_parser
+from .shared.files import write
 
 STOCK, OURS = "transformer", "vaswani_transformer"
 ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it
@@ -56,12 +60,15 @@ def convert(path: pathlib.Path, to: str) -> dict:
     with reading(path):
         state = load_checkpoint_to_cpu(str(path))
         cfg = state["cfg"]
+    refuse_resolved(path, cfg)
     options = cfg.model if OmegaConf.is_config(cfg.model) else vars(cfg.model)
     architecture = options.get("arch") or options["_name"]
     family = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
     if family == to or family not in ARCHITECTURES:
         reason = "it is one already" if family == to else f"only {STOCK} and {OURS} compute the same"
         raise InputError(f"{path} is of --arch {architecture} and cannot become one of {to}: {reason}")
+    for group in {"model", "task", "criterion"} & {*cfg}:
+        refuse_evaluated(path, group, cfg[group])
     if to == OURS:
         refuse_unsupported(VariantConfig.from_namespace(cfg.model))
     else:
@@ -89,6 +96,13 @@ def convert(path: pathlib.Path, to: str) -> dict:
     return state
 
 
+def refuse_resolved(path: pathlib.Path, cfg: DictConfig) -> None:
+    """Raises InputError for an option such as ${oc.env:HOME}: the file that is written would have this machine's."""
+    for option, value in every(OmegaConf.to_container(cfg, resolve=False)):
+        if re.search(r"\$\{[^}]*:", str(value)):
+            raise InputError(f"{path} has {option} {value}, which would be looked up on this machine: do not use it")
+
+
 def refuse_added(path: pathlib.Path, options) -> None:
     """Raises InputError if `options` of a vaswani_transformer make it another model than fairseq's."""
     for name, plain in PLAIN.items():
@@ -108,7 +122,8 @@ def convert_adam(state: dict, fused: bool) -> None:
 @exit_in_one_line("convert_checkpoint")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    torch_persistent_save(convert(args.checkpoint, args.to), str(args.output))  # a temporary name, then renamed
+    state = convert(args.checkpoint, args.to)
+    write(args.output, lambda partial: torch.save(state, partial))
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")
 
 

@@ -30,7 +30,7 @@ def comparison(files):
             [*map(str, options), "--reference", str(files.reference), "--output", str(files.folder / "report")]
         )
         assert (files.folder / "report.png").read_bytes().startswith(b"\x89PNG")
-        assert not list(files.folder.glob("*partial*"))
+        assert {path.name for path in files.folder.glob("report*")} == {"report.md", "report.png"}
         return (files.folder / "report.md").read_text()
 
     return comparison

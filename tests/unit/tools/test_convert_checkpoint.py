@@ -82,6 +82,37 @@ def test_what_cannot_be(saved, tmp_path, arch, options, to, words):
     assert not (tmp_path / "out.pt").exists()
 
 
+@pytest.mark.parametrize("to", ["transformer", "vaswani_transformer"])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"adaptive_softmax_cutoff": "__import__('os').abort()"}, "which fairseq would run: do not use it"),
+        ({"encoder_xformers_att_config": "__import__('os').abort()"}, "which fairseq would run: do not use it"),
+    ],
+)
+def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words, to):
+    arch = "vaswani_transformer_base" if to == "transformer" else "transformer"
+    _, path, _ = saved("vaswani_transformer_base")
+    state = torch.load(path)
+    vars(state["cfg"]["model"]).update(options, arch=arch, _name=arch)
+    torch.save(state, path)
+    with pytest.raises(SystemExit, match=words):
+        tool.main([str(path), "--to", to, "--output", str(tmp_path / "out.pt")])
+    assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.parametrize("value", ["${oc.env:TOKEN}", "/data/${oc.env:TOKEN}", ["${env:TOKEN}"]], ids=str)
+def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value):
+    monkeypatch.setenv("TOKEN", "secret")
+    _, path, _ = saved("vaswani_transformer_base")
+    state = torch.load(path)
+    state["cfg"]["task"]["data"] = value
+    torch.save(state, path)
+    with pytest.raises(SystemExit, match=r"has data .*TOKEN\}.*: do not use it"):
+        tool.main([str(path), "--to", "transformer", "--output", str(tmp_path / "out.pt")])
+    assert not (tmp_path / "out.pt").exists()
+
+
 def test_no_checkpoint(tmp_path):
     (tmp_path / "text").write_text("hello")
     for name, words in (("text", "not a fairseq checkpoint"), ("nowhere", "there is no checkpoint")):

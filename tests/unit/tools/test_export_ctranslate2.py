@@ -1,5 +1,6 @@
 """python -m user_dir.tools.export_ctranslate2: CTranslate2 gives the translations and probabilities of the model."""
 
+import json
 import shutil
 import types
 
@@ -104,6 +105,27 @@ def test_what_goes_with_no_folder(folder, options, words):
 def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
     shutil.copytree(folder, tmp_path / "ct2")
     (tmp_path / "ct2" / name).unlink()
+    with pytest.raises(SystemExit, match=words):
+        translate.main([str(tmp_path / "ct2"), "a"])
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("translator.json", "[" * 200_000, "RecursionError.: name a checkpoint"),
+        ("translator.json", {"longest": "5"}, "ValueError"),
+        ("translator.json", {"longest": None}, "ValueError"),
+        ("translator.json", {"longest": 0}, "ValueError"),
+        ("translator.json", {"source_lang": ["en"]}, "ValueError"),
+        ("shared_vocabulary.json", '["a"]', "CTranslate2 cannot use .*ct2: "),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, content, words):
+    shutil.copytree(folder, tmp_path / "ct2")
+    path = tmp_path / "ct2" / name
+    assert path.exists()
+    path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
     with pytest.raises(SystemExit, match=words):
         translate.main([str(tmp_path / "ct2"), "a"])
 

@@ -168,6 +168,7 @@ def test_precision(saved, monkeypatch, trained, gain, chosen):
         (["w1", "--device", "nowhere"], "there is no device nowhere"),
         (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
         (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
+        (["w1", "--lenpen", "nan"], "lenpen nan: give a number"),
     ],
 )
 def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):

@@ -4,7 +4,9 @@ import argparse
 import contextlib
 import os
 import pathlib
+import signal
 import sys
+import threading
 
 from ...errors import InputError
 
@@ -56,9 +58,11 @@ def add_picture(parser: argparse.ArgumentParser, *more: str) -> None:
 def exit_in_one_line(tool: str):
     """Ends the command `tool` with one line if its input is unsuitable, a file cannot be used or a library is missing.
 
-    Ctrl-C and a reader that goes away (`… | head`) end it without a word, with the status that a shell gives for them.
-    It decorates a tool's main().
+    Ctrl-C, SIGTERM and a reader that goes away (`… | head`) end it without a word, with the status that a shell gives
+    for them, and nothing half-written stays. It decorates a tool's main().
     """
+    own = threading.current_thread() is threading.main_thread()  # others cannot take signals
+    before = own and signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         yield
     except ModuleNotFoundError as error:
@@ -70,3 +74,6 @@ def exit_in_one_line(tool: str):
         sys.exit(141)
     except (InputError, OSError) as error:
         sys.exit(f"{tool}: {' '.join(str(error).split())}")
+    finally:
+        if own:
+            signal.signal(signal.SIGTERM, before)

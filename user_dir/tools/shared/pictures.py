@@ -2,6 +2,9 @@
 
 import logging
 import pathlib
+import re
+import sys
+import warnings
 
 from ...errors import InputError
 from .files import write
@@ -28,7 +31,7 @@ def line_style(number: int) -> dict:
 
 
 def save(figure, path: pathlib.Path) -> None:
-    """Writes the picture in the format that the ending of `path` names.
+    """Writes the picture in the format that the ending of `path` names; says in one line if its font lacks characters.
 
     Raises:
         InputError: if the ending names no format that matplotlib writes
@@ -37,4 +40,17 @@ def save(figure, path: pathlib.Path) -> None:
     if kind not in formats:
         wanted, known = kind or "a file without an ending", ", ".join(sorted(formats))
         raise InputError(f"{path}: no picture can be written as {wanted}; known are {known}")
-    write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))
+    lacking = set()
+    for warning in given:
+        if found := re.match(r"Glyph (\d+) .*missing", str(warning.message)):
+            lacking.add(found[1])
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if lacking:  # matplotlib warns of each
+        characters = "".join(chr(int(number)) for number in sorted(lacking, key=int)[:10])
+        remedy = "name one that is installed and has them as font.family in a matplotlibrc"
+        said = f"boxes stand for {len(lacking)} characters that the font lacks ({characters})"
+        print(f"{path}: {said}: {remedy}", file=sys.stderr)

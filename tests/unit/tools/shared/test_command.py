@@ -1,6 +1,8 @@
 """How a tool ends when it cannot go on."""
 
 import argparse
+import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,3 +44,12 @@ def test_numbers(beam, capsys):
         parser.parse_args(["--beam", beam])
     assert f"tool: error: argument --beam: invalid number, at least 1, value: '{beam}'" in capsys.readouterr().err
     assert "\n    tool  FILE\n" in parser.format_help()
+
+
+def test_sigterm_ends_a_command_and_is_as_before_then():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stop, exit_in_one_line("tool"):
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(exit_in_one_line("tool")(lambda: "done")).result() == "done"

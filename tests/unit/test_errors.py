@@ -1,0 +1,74 @@
+"""A refusal: an exception where this package is a library, one line in a command of fairseq's."""
+
+import asyncio
+import sys
+import traceback
+
+import pytest
+from torch.multiprocessing import ProcessRaisedException
+
+from user_dir.config import UnsupportedOption
+from user_dir.errors import InputError, say_refusals_in_one_line
+from user_dir.translator import Translator
+
+
+@pytest.mark.parametrize("wrapped", [asyncio.create_task, lambda opening: asyncio.wait_for(opening, 60)])
+def test_a_server_outlives_a_refusal(wrapped):
+    """asyncio would raise a SystemExit again, past whoever catches it."""
+
+    async def handle():
+        with pytest.raises(ValueError, match="there is no checkpoint nowhere.pt"):
+            await wrapped(asyncio.to_thread(Translator, "nowhere.pt"))
+        return "went on"
+
+    assert asyncio.run(handle()) == "went on"
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """hook(command): sys.excepthook as the command of that path has it; None if nothing changed it."""
+
+    def usual(kind, error, trace):
+        print("traceback of", kind.__name__, file=sys.stderr)
+
+    def hook(command):
+        monkeypatch.setattr(sys, "argv", [command])
+        monkeypatch.setattr(sys, "excepthook", usual)
+        say_refusals_in_one_line()
+        return None if sys.excepthook is usual else sys.excepthook
+
+    return hook
+
+
+@pytest.mark.parametrize("command", ["", "-c", "server.py", "/usr/bin/pytest", "/x/fairseq-7/server.py"])
+def test_a_program_keeps_its_excepthook(hook, command):
+    assert hook(command) is None
+
+
+def raised_in_another_process(error):
+    """As torch.multiprocessing.spawn hands it on."""
+    try:
+        try:
+            raise InputError("the cause")
+        except InputError as cause:
+            raise error from cause
+    except type(error):
+        words = f"\n\n-- Process 1 terminated with the following error:\n{traceback.format_exc()}"
+    return ProcessRaisedException(words, 1, 2)
+
+
+@pytest.mark.parametrize("command", ["/bin/fairseq-train", "fairseq-generate", "/x/fairseq_cli/interactive.py"])
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (InputError("x is not\n  y: do z"), "x is not y: do z\n"),
+        (UnsupportedOption("not so"), "not so\n"),
+        (ValueError("a mistake"), "traceback of ValueError\n"),
+        (raised_in_another_process(UnsupportedOption("not\nso")), "not so\n"),
+        (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
+    ],
+    ids=lambda value: str(value)[:20].strip(),
+)
+def test_a_command_of_fairseqs_says_one_line(hook, capsys, command, error, words):
+    hook(command)(type(error), error, error.__traceback__)
+    assert capsys.readouterr().err == words

@@ -1,0 +1,41 @@
+"""A file is whole or not there, whoever else writes it."""
+
+import os
+import stat
+
+import pytest
+
+from user_dir.tools.shared.files import write
+
+
+def test_two_at_a_time(tmp_path):
+    """The one that ends last has the file, whole; each has its own meanwhile."""
+    path = tmp_path / "x.en"
+
+    def first(partial):
+        partial.write_text("a" * 4000)
+        write(path, lambda other: other.write_text("b"))
+        assert path.read_text() == "b"
+
+    write(path, first)
+    assert path.read_text() == "a" * 4000 and os.listdir(tmp_path) == ["x.en"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])
+def test_nothing_half_written_stays(tmp_path, error):
+    path = tmp_path / "x.en"
+    path.write_text("before")
+
+    def interrupted(partial):
+        partial.write_text("half")
+        raise error
+
+    with pytest.raises(error):
+        write(path, interrupted)
+    assert path.read_text() == "before" and os.listdir(tmp_path) == ["x.en"]
+
+
+def test_who_may_read_it(tmp_path):
+    write(tmp_path / "x.en", lambda partial: partial.write_text(""))
+    (tmp_path / "plain").write_text("")
+    assert stat.S_IMODE((tmp_path / "x.en").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)

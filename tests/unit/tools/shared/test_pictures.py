@@ -1,0 +1,22 @@
+"""Pictures as files."""
+
+import re
+import warnings
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from user_dir.tools.shared.pictures import new_figure, save  # noqa: E402
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_characters_that_the_font_lacks(tmp_path, capsys, kind):
+    """matplotlib would warn of each of them, several times."""
+    figure, path = new_figure(2, 2, "box \ue001\ue002"), tmp_path / f"x.{kind}"  # which no font has
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(figure, path)
+        save(new_figure(2, 2, "box"), tmp_path / f"y.{kind}")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(f"^{path}: .* 2 characters .*\ue001\ue002.*font.family", line) and path.exists()
