@@ -1,0 +1,106 @@
+"""Small faults, made one at a time, and the test that must notice each: python tests/mutants.py [WORD ...]
+
+MUTANTS lists a file, a line's text in it, what stands there instead, and the test. Everything is done in a copy of the
+checkout, by copies of one process that has imported torch and fairseq: some seconds each. With words only the mutants
+are tried in whose file or test one of them occurs. Ends with the number of those that were noticed, and with status 1
+if one was not.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from typing import NamedTuple
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+SECONDS = 300  # for one test; a fault that makes it endless is noticed
+
+
+class Mutant(NamedTuple):
+    file: str
+    line: str  # a part of a line that is there once
+    instead: str
+    test: str
+
+
+def read_mutants(words: list[str]) -> list[Mutant]:
+    tables = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    found = [Mutant(file, **mutant) for file, mutants in tables.items() for mutant in mutants]
+    return [one for one in found if not words or any(word in one.file or word in one.test for word in words)]
+
+
+def copy_checkout(folder: pathlib.Path) -> None:
+    """What git tracks, or would: as it is now."""
+    listed = ["git", "-C", str(PROJECT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    for name in filter(None, subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")):
+        if (PROJECT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PROJECT / name, folder / name)
+
+
+def run_tests(folder: pathlib.Path, tests: list[str]) -> int:
+    """pytest's exit status in a copy of this process; 1 also where time was over."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(SECONDS)
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        import pytest
+
+        options = ["-c", "tests/pytest.ini", "--rootdir", ".", "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
+        os._exit(int(pytest.main([*options, *tests])))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return 1 if status == -signal.SIGALRM else status
+
+
+def noticed(folder: pathlib.Path, mutant: Mutant) -> bool:
+    """Whether the mutant's test fails.
+
+    Raises:
+        ValueError: if the line is not there once, or the test cannot be run
+    """
+    file = folder / mutant.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(mutant.line) != 1:
+        raise ValueError(f"{mutant.file} has {mutant.line!r} {text.count(mutant.line)} times and not once")
+    file.write_text(text.replace(mutant.line, mutant.instead), encoding="utf-8")
+    try:
+        status = run_tests(folder, [mutant.test])
+    finally:
+        file.write_text(text, encoding="utf-8")
+    if status not in (0, 1):
+        raise ValueError(f"{mutant.test} does not run with {mutant.instead!r} in {mutant.file} (pytest's status {status})")
+    return status == 1
+
+
+def main(words: list[str]) -> None:
+    mutants = read_mutants(words)
+    os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    sys.dont_write_bytecode = True  # a file that changes twice a second would be taken for the one before
+    import fairseq  # noqa: F401
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        copy_checkout(folder)
+        if run_tests(folder, sorted({mutant.test for mutant in mutants})):
+            sys.exit("mutants.py: some of the tests fail without a fault, or there are none")
+        alive = []
+        for number, mutant in enumerate(mutants, start=1):
+            told = noticed(folder, mutant)
+            alive += [] if told else [mutant]
+            said = "noticed" if told else "NOT NOTICED"
+            print(f"{number:3} {said}: {mutant.file}: {mutant.instead.strip()}  [{mutant.test}]", flush=True)
+    print(f"{len(mutants) - len(alive)} of {len(mutants)} noticed")
+    sys.exit(1 if alive else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
