@@ -23,6 +23,7 @@
 #   reference=(...)         what user_dir.tools.score compares with
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$project/examples/shared/supervised.sh"
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -122,7 +123,7 @@ show_and_keep() {  # file, command ...
 }
 
 lock() {  # what is written: holds the shell's file 9 until this shell and all that it starts have ended
-  PYTHONPATH=data-prep python -m preparation.locking 9 "$1"
+  PYTHONPATH=data-prep python -m preparation.locking 9 "$1" "${SUPERVISOR:-$$}"
 }
 
 # ---- steps
@@ -214,7 +215,7 @@ open_run() {  # before anything is written there
   [ -z "$dry_run" ] || return 0
   mkdir -p "$run"
   if [ "$host" = 0 ]; then  # other hosts join the first one's training
-    exec 9> "$run/.lock"
+    exec 9<> "$run/.lock"  # it is read, too: it says who holds it
     lock "$run"
   fi
   refuse_another_run
