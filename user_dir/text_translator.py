@@ -24,6 +24,7 @@ class TextTranslator:
         text: the text's preparation, a PreparedText or SplitText
         source_lang: the language of the text
         longest: subwords of the longest sentence that the model translates
+        kept: the settings of beam search of the model's run, as far as it has some (see search_settings.py)
     """
 
     def encode(self, text: str) -> str:
@@ -58,7 +59,7 @@ class TextTranslator:
         Args:
             advance: called with a number of rows when these are done
             max_tokens, batch_size: subwords, or rows, that are translated together
-            beam, lenpen: beam size, and fairseq's length penalty
+            beam, lenpen: beam size, and fairseq's length penalty (default: as the run keeps them)
         """
         raise NotImplementedError
 

@@ -21,6 +21,7 @@ from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
 from .generator import BeamSearchGenerator
 from .preparation import Preparation, PreparedText, SplitText, preparation_of
+from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2
 
 
@@ -50,6 +51,7 @@ class Translator(TextTranslator):
         device: str | None = None,
     ) -> None:
         paths = [pathlib.Path(path) for path in (checkpoint, *ensemble)]
+        self.kept = kept_settings(paths[0].parent)
         self.data = data_of(paths) if data is None else pathlib.Path(data)
         self.device = torch_device(device)
         overrides = {} if autocast is None else {"autocast": autocast}
@@ -98,12 +100,9 @@ class Translator(TextTranslator):
         """[S], ending in </s>; <unk> for what the dictionary does not have."""
         return self.task.source_dictionary.encode_line(subwords, add_if_not_exist=False).long()
 
-    def generator(self, beam: int = 4, lenpen: float = 0.6):
-        """Beam search.
-
-        Translations have at most 50 subwords more than the source (Vaswani et al. 2017, section 6.1).
-        """
-        options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50)
+    def generator(self, beam: int | None = None, lenpen: float | None = None):
+        """Beam search (default: as the run keeps it, see search_settings.py)."""
+        options = GenerationConfig(**search_settings(self.kept, beam=beam, lenpen=lenpen))
         return self.task.build_generator(self.models, options, BeamSearchGenerator)
 
     def beam_search(

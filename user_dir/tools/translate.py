@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..exported_translator import ExportedTranslator
+from ..search_settings import search_settings
 from ..text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.files import write
@@ -177,8 +178,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = parser.parse_intermixed_args(arguments)  # text may follow options
     if args.text and args.input:
         parser.error("give either text or --input")
-    if (args.nbest or 1) > args.beam:
-        parser.error(f"--nbest {args.nbest}: a beam of {args.beam} finds no more than that; give a larger --beam")
     return args
 
 
@@ -186,6 +185,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     translator = opened(args)
+    beam = search_settings(translator.kept, beam=args.beam)["beam"]
+    if (args.nbest or 1) > beam:
+        raise InputError(f"--nbest {args.nbest}: a beam of {beam} finds no more than that; give a larger --beam")
     lines, total, chunk = source(args, translator.source_lang)
     # Shown to people, once it takes longer than two seconds; not among translations that they read on the same screen.
     hidden = sys.stdout.isatty() and not args.output

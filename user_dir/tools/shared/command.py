@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from ...errors import InputError
+from ...search_settings import DEFAULTS
 
 
 def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:
@@ -36,14 +37,16 @@ def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--beam", type=positive, default=4, metavar="N", help="beam size (default: %(default)s)")
+    """Options that are None where they are not given: `search_settings` says what holds then."""
+    default = "(default: that of search.json beside the checkpoint, which a recipe writes, else {:g})"
+    beam = "beam size " + default.format(DEFAULTS["beam"])
+    parser.add_argument("--beam", type=positive, metavar="N", help=beam)
     parser.add_argument(
         "--lenpen",
         type=float,
-        default=0.6,
         metavar="A",
         help="fairseq's length penalty: scores are divided by length^A, where Vaswani et al. 2017 divide by "
-        "((5 + length)/6)^A (default: %(default)s)",
+        "((5 + length)/6)^A " + default.format(DEFAULTS["lenpen"]),
     )
 
 
