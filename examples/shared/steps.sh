@@ -8,7 +8,7 @@
 #   corpus source target    a corpus of data-prep/corpora.toml, and its two languages
 #   preparation=(...)       options of data-prep/prepare.py
 #   training=(...)          options of fairseq-train that say what is learned; a run goes on only with the same
-#   generation=(...)        options of fairseq-generate
+#   generation=(...)        options of fairseq-generate; those of beam search are kept for nmt-translate (search.json)
 # and, where recipe.sh adds what the papers set and computes the batch:
 #   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
 #   batch rate warmup       source and target tokens an update sees; the highest learning rate, and updates until then
