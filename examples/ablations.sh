@@ -16,6 +16,7 @@
 #   CORPUS= SOURCE= TARGET= PAIRS=   the quickstart's
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
+. "$(dirname "$0")/shared/supervised.sh"
 extras=plot
 . "$(dirname "$0")/install/environment.sh"
 cd "$project"

@@ -13,6 +13,7 @@
 #   MINUTES=6000                    ... unless they take longer than that
 #   OUTPUT=runs/comparison.fr-en    a folder for each run, comparison.md and comparison.png
 set -euo pipefail
+. "$(dirname "$0")/shared/supervised.sh"
 extras=plot
 . "$(dirname "$0")/install/environment.sh"
 cd "$project"

@@ -40,7 +40,7 @@ binarise_published() {  # folder of the data, source and target language [folder
       --trainpref "$texts/train" --validpref "$texts/valid" --testpref "$texts/test.2016" \
       --destdir "$data.partial/data-bin"
     mv "$data.partial" "$data"
-  ) 9> "$data.lock"
+  ) 9<> "$data.lock"
 }
 helpers+=(lock binarise_published)
 

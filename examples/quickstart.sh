@@ -31,8 +31,7 @@ training+=(--encoder-normalize-before --decoder-normalize-before --share-all-emb
 # A hypothesis' log-probability is divided by length^lenpen (Vaswani et al. 2017 divide by ((5 + length)/6)^0.6, and
 # fairseq's --lenpen 0.6 makes translations shorter than that). 1 had the best BLEU on this corpus's valid set of 0.6,
 # 1, 1.2, 1.5, 2, 2.5 and 3.
-lenpen=1
-generation=(--tokenizer moses --beam 4 --lenpen "$lenpen" --max-len-a 1 --max-len-b 50)
+generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
@@ -61,7 +60,7 @@ draw() {
   done_before "$run/training.png" ||
     run python -m user_dir.tools.plot_training "$run/train.log" --output "$run/training.png"
   done_before "$run/attention.png" ||
-    run python -m user_dir.tools.plot_attention "$run/average.pt" --sentence "$sentence" --lenpen "$lenpen" \
+    run python -m user_dir.tools.plot_attention "$run/average.pt" --sentence "$sentence" \
       --output "$run/attention.png"
 }
 
@@ -123,4 +122,4 @@ data          $data (attribution: $data/ATTRIBUTION)"
 echo "== translate a sentence of your own, or many: --input FILE --output FILE"
 command=$([ -z "$own_environment" ] || echo .venv/bin/)nmt-translate
 [ "$from" -ef "$project" ] || echo "cd $project"
-echo "$command $run/average.pt --lenpen $lenpen \"$sentence\""
+echo "$command $run/average.pt \"$sentence\""

@@ -41,7 +41,7 @@ if [ "$corpus" = wmt14 ]; then training=(--attention-dropout "$attention_dropout
 
 model=(--arch "${family}_$size")
 if [ "$family" = transformer ]; then  # fairseq's own knows neither our option nor our names of sizes
-  [ -z "$precision" ] || fail "--autocast $precision: fairseq's own transformer has no such option; leave it away"
+  [ -z "$precision" ] || fail "--autocast $precision: fairseq's own transformer has no such option; omit it"
   precisions=""
   case $size in
     tiny)
@@ -80,7 +80,7 @@ PROCESSES=${PROCESSES:-$((10#$GPUS > 0 ? 10#$GPUS : 1))}
 at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
 [ "$GPUS" = 0 ] || [ "$GPUS" = "$PROCESSES" ] ||
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \
-    "leave PROCESSES away, or take CPUs: GPUS=0"
+    "omit PROCESSES, or take CPUs: GPUS=0"
 [ "$NODE_RANK" -lt "$NODES" ] || fail "NODE_RANK is $NODE_RANK and NODES $NODES; hosts are counted from 0"
 updates=$UPDATES host=$NODE_RANK
 

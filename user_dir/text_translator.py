@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .errors import InputError
 from .preparation import CONTINUED
+from .search_settings import search_settings
 
 
 class Hypothesis(NamedTuple):
@@ -26,6 +27,7 @@ class TextTranslator:
         text: the text's preparation, a PreparedText or SplitText
         source_lang: the language of the text
         longest: subwords of the longest sentence that the model translates
+        kept: the settings of beam search of the model's run, as far as it has some (see search_settings.py)
     """
 
     def __new__(cls, *arguments, **options):
@@ -59,7 +61,8 @@ class TextTranslator:
         Raises:
             InputError: for a number that it cannot search with
         """
-        refuse_search(nbest=nbest, **beam_search)
+        beam = search_settings(self.kept, beam=beam_search.get("beam"))["beam"]
+        refuse_search(nbest=nbest, **{**beam_search, "beam": beam})
         pieces = [(number, piece) for number, row in enumerate(rows) for piece in self.pieces(row)]
         found: list[list[list[Hypothesis]]] = [[] for _ in rows]
         for (number, _), hypotheses in zip(pieces, self.best([piece for _, piece in pieces], nbest, **beam_search)):
@@ -72,7 +75,7 @@ class TextTranslator:
         Args:
             advance: called with a number of rows when these are done
             max_tokens, batch_size: subwords, or rows, that are translated together
-            beam, lenpen: beam size, and fairseq's length penalty
+            beam, lenpen: beam size, and fairseq's length penalty (default: as the run keeps them)
         """
         raise NotImplementedError
 
@@ -97,11 +100,11 @@ def refuse_search(**search) -> None:
         value = search.get(name)
         if value is not None and not (type(value) is int and value >= 1):
             raise InputError(f"{name} {value!r}: give a whole number from 1 on")
-    nbest, beam = search.get("nbest", 1), search.get("beam", 4)  # as of `best`
-    if nbest > beam:
-        raise InputError(f"nbest {nbest}: a beam of {beam} finds no more than that; give a larger beam")
-    lenpen = search.get("lenpen", 0)
-    if not isinstance(lenpen, int | float) or not -10 <= lenpen <= 10:  # a length to a higher power is infinite
+    if "nbest" in search and search["nbest"] > search["beam"]:
+        reason = f"a beam of {search['beam']} finds no more than that"
+        raise InputError(f"nbest {search['nbest']}: {reason}; give a larger beam")
+    lenpen = search.get("lenpen")
+    if lenpen is not None and not (isinstance(lenpen, int | float) and -10 <= lenpen <= 10):  # a length to a higher power is infinite
         raise InputError(f"lenpen {lenpen!r}: give a number from -10 to 10")
 
 

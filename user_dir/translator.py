@@ -21,6 +21,7 @@ from .checkpoints import data_of, load, load_models, options
 from .errors import InputError
 from .generator import LENGTH_PENALTIES, BeamSearchGenerator
 from .preparation import Preparation, PreparedText, SplitText, preparation_of
+from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 
 
@@ -53,6 +54,7 @@ class Translator(TextTranslator):
         device: str | None = None,
     ) -> None:
         paths = [pathlib.Path(path) for path in (checkpoint, *ensemble)]
+        self.kept = kept_settings(paths[0].parent)
         self.data = data_of(paths) if data is None else pathlib.Path(data)
         self.device = torch_device(device)
         overrides = {} if autocast is None else {"autocast": autocast}
@@ -101,14 +103,15 @@ class Translator(TextTranslator):
         """[S], ending in </s>; <unk> for what the dictionary does not have."""
         return self.task.source_dictionary.encode_line(subwords, add_if_not_exist=False).long()
 
-    def generator(self, beam: int = 4, lenpen: float = 0.6, lenpen_form: str = "fairseq"):
-        """Beam search; `lenpen_form`: as of --task fast_translation, whatever the training's task has.
+    def generator(self, beam: int | None = None, lenpen: float | None = None, lenpen_form: str | None = None):
+        """Beam search (default: as the run keeps it, see search_settings.py).
 
-        Translations have at most 50 subwords more than the source (Vaswani et al. 2017, section 6.1).
+        `lenpen_form`: as of --task fast_translation, whatever the training's task has.
         """
-        options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=1, max_len_b=50)
-        built = self.task.build_generator(self.models, options, BeamSearchGenerator)
-        built.len_penalty = LENGTH_PENALTIES[lenpen_form](lenpen)
+        settings = search_settings(self.kept, beam=beam, lenpen=lenpen, lenpen_form=lenpen_form)
+        form = LENGTH_PENALTIES[settings.pop("lenpen_form")]
+        built = self.task.build_generator(self.models, GenerationConfig(**settings), BeamSearchGenerator)
+        built.len_penalty = form(settings["lenpen"])
         return built
 
     def beam_search(

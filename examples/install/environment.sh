@@ -68,19 +68,31 @@ install_project() {
 }
 
 if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
-  require_python python
+  interpreter=python
+  require_python "$interpreter"
+  environment=$(python -c 'import sys; print(sys.prefix)')
 else
-  own_environment=yes
-  if [ ! -x "$project/.venv/bin/python" ]; then
-    require_python "${PYTHON:-python3}"
-    "${PYTHON:-python3}" -m venv "$project/.venv" || fail "no virtual environment could be made in $project/.venv"
-  fi
-  PATH="$project/.venv/bin:$PATH"
+  own_environment=yes environment=$project/.venv interpreter=${PYTHON:-python3}
+  if [ ! -x "$environment/bin/python" ]; then require_python "$interpreter"; fi
+  PATH="$environment/bin:$PATH"
 fi
 
 wanted="$(cksum < "$project/setup.py") $(cksum < "$tested") $project"
-note=$(python -c 'import sys; print(sys.prefix)')/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
-if [ "$(cat "$note.$extras.installed" 2>/dev/null)" != "$wanted" ]; then
-  install_project
-  for has in "" "$extras" ${extras/dev/plot}; do echo "$wanted" > "$note.$has.installed"; done  # dev has what plot has
+note=$environment/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
+installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
+
+if ! installed; then
+  mkdir -p "$environment"
+  {
+    # Of two scripts that are started together the second waits, and finds it installed.
+    PYTHONPATH=$project/data-prep "$interpreter" -m preparation.locking 9 "$environment" "${SUPERVISOR:-$$}"
+    if ! installed; then
+      if [ -n "$own_environment" ] && [ ! -x "$environment/bin/python" ]; then
+        "$interpreter" -m venv "$environment" || fail "no virtual environment could be made in $environment"
+        hash -r  # python is this one from now on
+      fi
+      install_project
+      for has in "" "$extras" ${extras/dev/plot}; do echo "$wanted" > "$note.$has.installed"; done  # dev has what plot has
+    fi
+  } 9<> "$note.lock"
 fi

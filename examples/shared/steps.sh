@@ -8,7 +8,7 @@
 #   corpus source target    a corpus of data-prep/corpora.toml, and its two languages
 #   preparation=(...)       options of data-prep/prepare.py
 #   training=(...)          options of fairseq-train that say what is learned; a run goes on only with the same
-#   generation=(...)        options of fairseq-generate
+#   generation=(...)        options of fairseq-generate; those of beam search are kept for nmt-translate (search.json)
 # and, where recipe.sh adds what the papers set and computes the batch:
 #   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
 #   batch rate warmup       source and target tokens an update sees; the highest learning rate, and updates until then
@@ -23,6 +23,7 @@
 #   reference=(...)         what user_dir.tools.score compares with
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$project/examples/shared/supervised.sh"
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -122,7 +123,7 @@ show_and_keep() {  # file, command ...
 }
 
 lock() {  # what is written: holds the shell's file 9 until this shell and all that it starts have ended
-  PYTHONPATH=data-prep python -m preparation.locking 9 "$1"
+  PYTHONPATH=data-prep python -m preparation.locking 9 "$1" "${SUPERVISOR:-$$}"
 }
 
 # ---- steps
@@ -153,6 +154,7 @@ train() {
 }
 
 average() {
+  run python -m user_dir.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
 }
 
@@ -215,7 +217,7 @@ open_run() {  # before anything is written there
   [ -z "$dry_run" ] || return 0
   mkdir -p "$run"
   if [ "$host" = 0 ]; then  # other hosts join the first one's training
-    exec 9> "$run/.lock"
+    exec 9<> "$run/.lock"  # it is read, too: it says who holds it
     lock "$run"
   fi
   refuse_another_run

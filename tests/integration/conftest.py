@@ -1,5 +1,6 @@
 """What tests of recipes share: a checkout and a corpus of their own, the recipe on them, stand-ins for commands."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -74,6 +75,21 @@ def start(checkout, mirror, tmp_path):
     for process in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def processes_of():
+    """processes_of(folder): those with an OUTPUT there: recipes and all that they have started, in any session."""
+
+    def processes_of(folder):
+        found = []
+        for file in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has ended, or is not ours
+                if b"\0OUTPUT=%b" % os.fsencode(folder) in b"\0" + file.read_bytes():
+                    found.append(int(file.parent.name))
+        return found
+
+    return processes_of
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def compare(tmp_path, script, *options, **variables):
     (examples / "install").mkdir(parents=True)
     (tmp_path / "user_dir").symlink_to(PROJECT / "user_dir")
     shutil.copy(PROJECT / "examples" / script, examples)
+    (examples / "shared").symlink_to(PROJECT / "examples/shared")
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n")
     (examples / "quickstart.sh").write_text(f"#!/bin/sh\n{QUICKSTART}")
     (examples / "quickstart.sh").chmod(0o755)

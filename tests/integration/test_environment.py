@@ -2,8 +2,10 @@
 
 import os
 import pathlib
+import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,7 +15,8 @@ from support import PROJECT, run
 @pytest.fixture
 def checkout(tmp_path):
     """The files that installing reads, in a folder of their own."""
-    for name in ("examples/install/environment.sh", "examples/install/constraints.txt", "setup.py"):
+    locking = [f"data-prep/preparation/{name}.py" for name in ("__init__", "locking")]
+    for name in ("examples/install/environment.sh", "examples/install/constraints.txt", "setup.py", *locking):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROJECT / name, tmp_path / name)
     return tmp_path
@@ -39,6 +42,32 @@ def test_refuses_an_old_python(checkout):
 def test_refuses_a_missing_python(checkout):
     done = source(checkout, PYTHON="/nowhere/python3")
     assert done.returncode == 1 and "Python 3.11 or newer is needed" in done.stderr
+
+
+# A Python that has torch and fairseq; two of its pips at a time fail, as pip's own do.
+STAND_IN = f"""#!/bin/sh
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m pip show "*) ;;
+  "-m pip "*) mkdir pip || exit 1; echo "$*" >> pips; sleep 3; rmdir pip ;;
+  *) exec {sys.executable} "$@" ;;
+esac
+"""
+
+
+def test_two_installations_at_a_time(checkout):
+    """The second waits, says for which process, and finds it installed."""
+    (checkout / "python").write_text(STAND_IN)
+    (checkout / "python").chmod(0o755)
+    with ThreadPoolExecutor() as pool:
+        both = list(pool.map(lambda _: source(checkout, PYTHON=str(checkout / "python")), range(2)))
+    assert [done.returncode for done in both] == [0, 0], both
+    assert {done.stdout.splitlines()[-1] for done in both} == {f"{checkout}/.venv/bin/python"}
+    assert (checkout / "pips").read_text().count("\n") == 1
+    first, second = sorted(both, key=lambda done: len(done.stderr))
+    assert first.stderr == "" and "installing" in first.stdout
+    assert re.match(rf"{checkout}/.venv: process \d+ on .*bash .*script.sh.* writes there; waiting", second.stderr)
+    assert "installing" not in second.stdout
 
 
 def test_leaves_an_installed_environment_alone(checkout):

@@ -133,6 +133,22 @@ def in_training(start, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_recipe_that_is_ended_leaves_no_process_and_goes_on(start, processes_of, tmp_path, processes, number):
+    """`kill PID`: nothing of it trains on, the folder is free, and the same command continues the training."""
+    log = tmp_path / "run/train.log"
+    for words in ("Saved checkpoint", "Loaded checkpoint"):
+        recipe = start(*OPTIONS, **LONG | {"PROCESSES": processes})
+        wait_for(lambda words=words: log.exists() and words in log.read_text())
+        assert "Loaded checkpoint" not in log.read_text() or words == "Loaded checkpoint"
+        os.kill(recipe.pid, number)
+        said, _ = recipe.communicate(timeout=60)
+        assert recipe.returncode == 128 + number and "waiting" not in said
+        assert not processes_of(tmp_path / "run")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", "01")
 def test_a_worker_that_is_killed_ends_the_recipe(in_training, tmp_path, rank):
     begun = time.monotonic()

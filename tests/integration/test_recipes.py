@@ -1,6 +1,10 @@
 """A recipe for real, on a tiny mirror: every step, going on where it stopped, several processes, what goes wrong."""
 
+import contextlib
+import json
 import os
+import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -30,6 +34,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     assert "run/trained is there" in rest.stdout and "update 30 of 30" not in rest.stdout
     assert len((tmp_path / "run/translations.de").read_text().splitlines()) == 11
     assert "BLEU of tokens" in (tmp_path / "run/score.txt").read_text()
+    assert json.loads((tmp_path / "run/search.json").read_text()) == {"beam": 1, "max_len_b": 10}
     assert "Generate test with beam=1: BLEU4" in rest.stdout and rest.stdout.rstrip().endswith("prints it)")
 
     again = recipe()
@@ -131,28 +136,140 @@ def test_two_runs_at_a_time(recipe, stand_in, tmp_path):
     assert [done.returncode for done in both] == [0, 0], both
     first, second = sorted(both, key=lambda done: len(done.stderr))
     assert first.stderr == "" and "run/trained is there" not in first.stdout
-    assert second.stderr == f"{tmp_path}/run: another process writes there; waiting until it has ended\n"
+    holder = re.fullmatch(rf"{tmp_path}/run: process (\d+) on \S+ \((.*)\) writes there; waiting .*\n", second.stderr)
+    assert holder and "examples/multi30k_published.sh --clip-norm" in holder[2]
     assert "run/trained is there" in second.stdout and (tmp_path / "calls").read_text() == "called\n"
 
 
-def test_ctrl_c(checkout, tmp_path, stand_in):
-    """It is for the training, whose last words are kept; the recipe itself says nothing."""
-    last_words = "trap 'echo last words; trap - INT; kill -INT $$' INT"
-    stand_in("fairseq-train", f"{last_words}; touch {tmp_path}/begun; for i in {{1..600}}; do sleep 0.1; done")
+def wait_for(file, process):
+    while not file.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+
+
+SLEEPS = "setsid sleep 500 & touch {folder}/begun; sleep 500"  # one of the two in a session of its own
+
+
+@pytest.mark.parametrize(
+    "step, processes, number",
+    [
+        ("prepare", 1, signal.SIGTERM),
+        ("train", 1, signal.SIGTERM),
+        ("train", 1, signal.SIGHUP),
+        ("train", 2, signal.SIGTERM),
+        pytest.param("train", 2, signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
+def test_a_recipe_that_is_ended_ends_what_it_started(
+    checkout, stand_in, start, processes_of, tmp_path, step, processes, number
+):
+    """Its lock is free then: the same command is not kept waiting."""
+    shutil.rmtree(checkout / "data/multi30k_published.en-de.smoke", ignore_errors=True)
+    name = {"prepare": "fairseq-preprocess", "train": "fairseq-train"}[step]
+    stand_in(name, SLEEPS.format(folder=tmp_path))
+    variables = {"STEPS": step, "PROCESSES": processes}
+    recipe = start("--autocast", "off", **variables)
+    wait_for(tmp_path / "begun", recipe)
+    assert len(processes_of(tmp_path / "run")) > 4
+    os.kill(recipe.pid, number)
+    said, _ = recipe.communicate(timeout=60)
+    assert recipe.returncode == 128 + number and "could not" not in said
+    assert not processes_of(tmp_path / "run") and not (tmp_path / "run/trained").exists()
+
+    stand_in(name, f"echo $$ >> {tmp_path}/called")
+    said, _ = start("--autocast", "off", **variables).communicate(timeout=60)
+    assert "waiting" not in said and (tmp_path / "called").read_text().count("\n") == processes
+
+
+def test_a_recipe_that_ends_by_sigkill_takes_the_rest_along(stand_in, start, processes_of, tmp_path):
+    """kill -9 of the shell that takes the steps, as when memory is short."""
+    stand_in("fairseq-train", SLEEPS.format(folder=tmp_path))
+    recipe = start("--autocast", "off", STEPS="train")
+    wait_for(tmp_path / "begun", recipe)
+    (shell,) = pathlib.Path(f"/proc/{recipe.pid}/task/{recipe.pid}/children").read_text().split()
+    os.kill(int(shell), signal.SIGKILL)
+    assert recipe.wait(timeout=60) == -signal.SIGKILL and not processes_of(tmp_path / "run")
+
+
+def test_nohup(stand_in, start, tmp_path):
+    stand_in("fairseq-train", f"touch {tmp_path}/begun; until [ -e {tmp_path}/heard ]; do sleep 0.1; done")
+    recipe = start("--autocast", "off", before=["nohup"], STEPS="train")
+    wait_for(tmp_path / "begun", recipe)
+    os.killpg(recipe.pid, signal.SIGHUP)
+    (tmp_path / "heard").touch()
+    recipe.communicate(timeout=60)
+    assert recipe.returncode == 0 and (tmp_path / "run/trained").exists()
+
+
+@pytest.mark.parametrize("script", ["compare.sh", "ablations.sh"])
+def test_scripts_that_start_recipes_end_them(checkout, processes_of, tmp_path, script):
+    """Several levels of them: the quickstart is a recipe as the others are."""
+    examples = shutil.copytree(checkout / "examples", tmp_path / "examples")
+    for name in ("user_dir", "data-prep"):
+        (tmp_path / name).symlink_to(checkout / name)
+    quickstart = (examples / "quickstart.sh").read_text().partition("\ndata=")[0]
+    (examples / "quickstart.sh").write_text(f"{quickstart}\n{SLEEPS.format(folder=tmp_path)}\n")
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "OUTPUT": str(tmp_path / "run")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    (examples / "install/environment.sh").write_text(f"project={tmp_path}\nfail() {{ exit 1; }}\n")
+    words = ["bash", examples / script, "shaw-terms"]
+    with subprocess.Popen(words, cwd=tmp_path, env=env, start_new_session=True, **pipes) as started:
+        wait_for(tmp_path / "begun", started)
+        os.kill(started.pid, signal.SIGTERM)
+        started.communicate(timeout=60)
+    assert started.returncode == 128 + signal.SIGTERM and not processes_of(tmp_path / "run")
+
+
+LAST_WORDS = """
+    trap 'echo last words; trap - INT; kill -INT $$' INT
+    touch {folder}/begun
+    for i in {{1..600}}; do sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def typed(checkout, tmp_path):
+    """The words and the environment of a recipe that trains in the folder `run`."""
     path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PYTHONWARNINGS": "ignore", "PATH": path, "GPUS": "0"}
     env |= {"OUTPUT": str(tmp_path / "run"), "STEPS": "train"}
-    command = ["bash", checkout / "examples/multi30k_published.sh", "--autocast", "off"]
+    return ["bash", checkout / "examples/multi30k_published.sh", "--autocast", "off"], env
+
+
+def test_ctrl_c(checkout, stand_in, typed, tmp_path):
+    """It is for the training, whose last words are kept; the recipe itself says nothing."""
+    stand_in("fairseq-train", LAST_WORDS.format(folder=tmp_path))
+    command, env = typed
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (not so where pytest is in the background)
     with subprocess.Popen(command, cwd=checkout, env=env, start_new_session=True, preexec_fn=heard, **pipes) as started:
-        while not (tmp_path / "begun").exists():
-            assert started.poll() is None
-            time.sleep(0.1)
+        wait_for(tmp_path / "begun", started)
         os.killpg(started.pid, signal.SIGINT)
         _, said = started.communicate(timeout=300)
     assert started.returncode in (130, -signal.SIGINT) and said == ""
     assert (tmp_path / "run/train.log").read_text() == "last words\n" and not (tmp_path / "run/trained").exists()
+
+
+def test_a_terminal(checkout, stand_in, typed, tmp_path):
+    """The training reads what is typed, and hears Ctrl-C."""
+    stand_in("fairseq-train", f"read -r word; echo read $word; {LAST_WORDS.format(folder=tmp_path)}")
+    command, env = typed
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(checkout)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.execvpe(command[0], command, env)
+    os.write(terminal, b"something\n")
+    while not (tmp_path / "begun").exists():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), os.read(terminal, 10000)
+        time.sleep(0.1)
+    os.write(terminal, b"\x03")
+    with contextlib.suppress(OSError):  # at the end
+        while os.read(terminal, 10000):
+            pass
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (130, -signal.SIGINT)
+    assert (tmp_path / "run/train.log").read_text() == "read something\nlast words\n"
 
 
 def test_missing_files_are_named(checkout, recipe, tmp_path):

@@ -118,7 +118,7 @@ def test_text_is_prepared_as_data_prep_prepared_it(corpus, tmp_path, form):
     assert ("Tom" in tokens) == ("lower" not in form and form != "separate")
 
 
-OPTIONS = "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --max-tokens 6000".split()
+OPTIONS = "--beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50 --max-tokens 6000".split()
 TEXT = ["--remove-bpe", "--tokenizer", "moses"]
 
 
@@ -163,7 +163,7 @@ def test_hub(trained):
         bpe="subword_nmt",
         bpe_codes=str(folder / "bpe/codes"),
     )
-    assert hub.translate(normalised(folder / "raw/test.fr"), beam=4, lenpen=0.6, max_len_a=1, max_len_b=50) == expected
+    assert hub.translate(normalised(folder / "raw/test.fr"), beam=4, lenpen=1, max_len_a=1, max_len_b=50) == expected
 
 
 @pytest.mark.parametrize("trained", [next(iter(FAMILIES))], indirect=True)

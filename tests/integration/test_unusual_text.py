@@ -95,7 +95,7 @@ def interactive(call, path, *options):
     model = ["--user-dir", PROJECT / "user_dir", "--path", MODEL[0], "-s", "fr", "-t", "en", "--num-workers", "0"]
     text = ["--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt"]
     text += ["--bpe-codes", FOLDER / "bpe/codes", "--input", path]
-    search = [*GREEDY, "--lenpen", "0.6", "--max-len-a", "1", "--max-len-b", "50"]
+    search = [*GREEDY, "--lenpen", "1", "--max-len-a", "1", "--max-len-b", "50"]
     printed = call("fairseq-interactive", MODEL[2], *model, *text, *search, *options)
     return {int(number): line for number, line in re.findall(r"^D-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE)}
 

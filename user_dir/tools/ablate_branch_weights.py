@@ -24,6 +24,7 @@ from ..branch_log import branched_blocks
 from ..checkpoints import data_of
 from ..errors import InputError
 from ..preparation import joined, preparation_of
+from ..search_settings import search_settings
 from ..translator import Translator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.metrics import TOKENS, token_bleu
@@ -152,13 +153,14 @@ def main(arguments: list[str] | None = None) -> None:
     score = scoring(translator, args.subset, args.reference)
     criterion = task.build_criterion(translator.cfg.criterion)
     search = {"beam": args.beam, "lenpen": args.lenpen}
+    used = search_settings(translator.kept, **search)
     print(f"{'branch weights':<20}{'BLEU':>6}{'loss':>8}{'perplexity':>12}")
     for row, draw in rows(args.seeds):
         for block in blocks if draw else []:
             replace(block, draw)
         subwords, loss, perplexity = evaluate(translator, args.subset, criterion, search, args.max_tokens)
         print(f"{row:<20}{score.bleu(subwords):>6.1f}{loss:>8.3f}{perplexity:>12.2f}", flush=True)
-    settings = f"{args.subset}, {len(score.references)} sentences, beam {args.beam}, length penalty {args.lenpen}"
+    settings = f"{args.subset}, {len(score.references)} sentences, beam {used['beam']}, length penalty {used['lenpen']}"
     print(f"{settings}; {score.name} {score.metric.get_signature()}")
 
 

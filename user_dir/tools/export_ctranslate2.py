@@ -16,6 +16,7 @@ import torch
 from ..checkpoints import data_of, load_models
 from ..errors import InputError
 from ..exported_translator import write_facts
+from ..search_settings import kept_settings
 from ..translator import longest
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
@@ -107,7 +108,11 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
-        write_facts(pathlib.Path(folder, "model"), data, (task.cfg.source_lang, task.cfg.target_lang), subwords)
+        languages = task.cfg.source_lang, task.cfg.target_lang
+        kept = kept_settings(path.parent)
+        if kept.pop("lenpen_form", "fairseq") != "fairseq":  # CTranslate2 knows that one only
+            kept.pop("lenpen", None)
+        write_facts(pathlib.Path(folder, "model"), data, languages, subwords, kept)
         pathlib.Path(folder, "model").rename(output)
 
 

@@ -122,7 +122,8 @@ def test_two_downloads_of_a_file_at_a_time(server, tmp_path):
     while not server.requested and first.poll() is None:
         time.sleep(0.1)
     second = start(FETCH, *first.args[3:])
-    assert second.stderr.readline().endswith(f"thing-1.tar.gz: {WAITING}")
+    said = second.stderr.readline()
+    assert f"thing-1.tar.gz: process {first.pid} on " in said and said.endswith(WAITING)
     server.answers.set()
     assert [process.wait() for process in (first, second)] == [0, 0]
     assert server.requested == [("/file", None)]

@@ -22,7 +22,9 @@ def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
     first = start(HOLDER, lock)
     assert first.stdout.readline()
     others = [start(HOLDER, lock) for _ in range(3)]
-    assert [process.stderr.readline() for process in others] == [f"out: {WAITING}"] * 3
+    for process in others:
+        said = process.stderr.readline()
+        assert said.startswith(f"out: process {first.pid} on ") and said.endswith(f") {WAITING}") and "-c" in said
     assert lock.exists()
     for process in (first, *others):
         process.stdin.close()

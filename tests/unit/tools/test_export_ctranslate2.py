@@ -72,6 +72,36 @@ def test_longest_outputs(folder):
     assert given == [([2, 3], 54), ([200], 251)]
 
 
+def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch):
+    """They hold where nobody gives others; a folder that was exported without them has the defaults."""
+    shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
+    kept = {"beam": 2, "lenpen": 0.3, "max_len_a": 2, "max_len_b": 7}
+    (tmp_path / "search.json").write_text(json.dumps(kept))
+    checkpoint, data = tmp_path / "vaswani_transformer.pt", OLD / "data-bin"
+    tool.main([str(checkpoint), "--data", str(data), "--output", str(tmp_path / "a")])
+    given = []
+
+    def translate_batch(sources, beam_size, length_penalty, max_decoding_length, **_):
+        given.append((beam_size, length_penalty, max_decoding_length))
+        return [types.SimpleNamespace(hypotheses=[["a"]], scores=[0.0])]
+
+    def search(**options):
+        translator = ExportedTranslator(tmp_path / "a")
+        translator.model = types.SimpleNamespace(translate_batch=translate_batch)
+        translator.best(["a b c"], 1, **options)
+
+    search()
+    search(beam=5, lenpen=0)
+    facts = json.loads((tmp_path / "a/translator.json").read_text())
+    assert facts.pop("search") == kept
+    (tmp_path / "a/translator.json").write_text(json.dumps(facts))
+    search()
+    assert given == [(2, 0.3, 15), (5, 0, 15), (4, 1, 54)]
+    (tmp_path / "a/translator.json").write_text(json.dumps({**facts, "search": {"beam": "many"}}))
+    with pytest.raises(SystemExit, match="translator.json: beam has to be a whole number"):
+        translate.main([str(tmp_path / "a"), "w"])
+
+
 def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
     without = "import sys; sys.modules['torch'] = None"  # which fairseq cannot be imported without
     command = f"{without}; from user_dir.tools import translate; translate.main(sys.argv[1:])"

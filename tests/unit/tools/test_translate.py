@@ -183,7 +183,6 @@ def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
     "options, words",
     [
         (["--beam", "0"], "--beam: invalid number, at least 1, value: '0'"),
-        (["--nbest", "5"], "--nbest 5: a beam of 4 finds no more"),
         (["w1", "--input", "file"], "either text or --input"),
     ],
 )

@@ -9,6 +9,7 @@ import sys
 import threading
 
 from ...errors import InputError
+from ...search_settings import DEFAULTS
 
 
 def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:
@@ -38,13 +39,15 @@ def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--beam", type=positive, default=4, metavar="N", help="beam size (default: %(default)s)")
+    """Options that are None where they are not given: `search_settings` says what holds then."""
+    default = "(default: that of search.json beside the checkpoint, which a recipe writes, else {:g})"
+    beam = "beam size " + default.format(DEFAULTS["beam"])
+    parser.add_argument("--beam", type=positive, metavar="N", help=beam)
     parser.add_argument(
         "--lenpen",
         type=float,
-        default=0.6,
         metavar="A",
-        help="length penalty: scores are divided by length^A, as fairseq does (default: %(default)s)",
+        help="length penalty: scores are divided by length^A, as fairseq does " + default.format(DEFAULTS["lenpen"]),
     )
 
 

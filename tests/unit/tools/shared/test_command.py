@@ -39,7 +39,7 @@ def test_mistakes_of_ours_are_not_hidden():
 def test_numbers(beam, capsys):
     parser = new_parser("tool", "what for\n\n    tool  FILE")
     add_search(parser)
-    assert parser.parse_args(["--beam", "3"]) == argparse.Namespace(beam=3, lenpen=0.6)
+    assert parser.parse_args(["--beam", "3"]) == argparse.Namespace(beam=3, lenpen=None)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--beam", beam])
     assert f"tool: error: argument --beam: invalid number, at least 1, value: '{beam}'" in capsys.readouterr().err
