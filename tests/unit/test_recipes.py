@@ -124,6 +124,17 @@ def test_stock_transformer_has_the_same_size():
         assert f"--{side}-layers 4 --{side}-embed-dim 128 --{side}-ffn-embed-dim 256 --{side}-attention-heads 4" in text
     commands = text.partition("# prepare")[2]  # after the functions with which every plan begins
     assert "--autocast" not in commands and "_precision" not in commands
+    assert "--optimizer adam " in commands and "--criterion label_smoothed_cross_entropy " in commands
+    assert "--branch" not in commands
+
+
+@pytest.mark.parametrize("target", ["de", "fr"])
+def test_the_settings_of_the_published_multi30k(target):
+    """The command in Wu et al.'s repository, and the defaults of their fairseq."""
+    text = plan("multi30k_published.sh", TARGET=target)
+    last = {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in ("clip-norm", "adam-eps", "lr", "patience")}
+    assert last == {"clip-norm": "25", "adam-eps": "1e-8", "lr": "5e-3", "patience": "10"}
+    assert "/data/multi30k-en-$3" in text and f"--target-lang {target} " in text
 
 
 @pytest.mark.parametrize(
