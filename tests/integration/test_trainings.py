@@ -1,5 +1,6 @@
 """train.py on tiny trainings: it leaves records, skips what has one, ends all that it started, and goes on."""
 
+import itertools
 import json
 import os
 import signal
@@ -8,6 +9,10 @@ import sys
 import time
 
 import pytest
+
+from user_dir.families import FAMILIES
+
+from support import run
 
 TABLE = """
 [group]
@@ -80,3 +85,19 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
 
     with trainings() as runner:
         assert "2 of 2 trainings have a record" in runner.communicate()[0] and runner.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [*FAMILIES, "transformer"])
+def test_letters_to_sounds_with_every_family(checkout, tmp_path, family):
+    words = ["".join(letters) for letters in itertools.product("abc", repeat=4)]
+    table = "".join(f"{word}\t{' '.join(word)}\n" for word in words)
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"fre.{part}.tsv").write_text(table)
+    theirs = "".join(f"{' '.join(word)}\t{' '.join(word)}\n" for word in words)
+    (tmp_path / "fre.test.published-output.tsv").write_text(theirs)
+    variables = {"SMOKE": "1", "GPUS": "0", "LANGUAGE": "fre", "MIRROR": tmp_path, "OUTPUT": tmp_path / "run"}
+    env = {name: str(value) for name, value in (variables | {"FAMILY": family}).items()}
+    run("bash", checkout / "examples/g2p.sh", "--num-workers", "0", cwd=checkout, env=env)
+    score = (tmp_path / "run/score.txt").read_text()
+    assert "| 0.00 | 0 better, " in score and "sign test: `exact" in score
