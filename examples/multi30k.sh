@@ -15,5 +15,5 @@ checkpoints=epoch average=10
 generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
-follow_plan "Wu et al. 2021, en-de, fairseq's transformer_tiny, their own preprocessing, test2016, \
+follow_plan "Wu et al. 2021, en-de, their transformer_tiny, their own preprocessing, test2016, \
 BLEU of tokens: 41.02"

@@ -2,7 +2,8 @@
 # below and the paper of the family make of them; `follow_plan` takes the steps in order.
 #
 # Variables and their defaults:
-#   FAMILY=vaswani_transformer  any of user_dir/families.py; transformer is fairseq's own, in the same size
+#   FAMILY=vaswani_transformer  any of user_dir/families.py; transformer is fairseq's own, in the same size, trained
+#                               with fairseq's own optimizer and loss
 #   GPUS=                       GPUs to use on this host, each by a process (default: all; 0: train on CPUs)
 #   PROCESSES=1                 with GPUS=0: processes on this host, which share its cores
 #   NODES=1 NODE_RANK=0         hosts, and which of them this is; the first is at MASTER_ADDR=127.0.0.1,
@@ -114,10 +115,11 @@ run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED}
 
 # Every recipe and family takes its optimizer from here; what it does to branch weights no other family has.
 frozen=$((UPDATES < 60000 ? UPDATES / 6 : 10000))  # the last ones; Ahmed et al. 2017, 4: 10,000 of 60,000, of 250,000
-training=("${model[@]}" "${training[@]}" --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
-  --optimizer fused_adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --branch-frozen-updates "$frozen"
+rule=(--criterion fused_label_smoothed_cross_entropy --optimizer fused_adam --branch-frozen-updates "$frozen")
+[ "$family" != transformer ] || rule=(--criterion label_smoothed_cross_entropy --optimizer adam)
+training=("${model[@]}" "${rule[@]}" --label-smoothing 0.1 --adam-betas '(0.9, 0.98)' --adam-eps 1e-9
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates "$warmup" --warmup-init-lr 1e-7
-  --max-update "$UPDATES" --seed "$SEED")
+  --max-update "$UPDATES" --seed "$SEED" "${training[@]}")  # what the recipe sets counts
 
 running=(--max-tokens "$max_tokens" --update-freq "$update_freq" --log-interval $((UPDATES < 1000 ? 10 : 100)))
 if [ "$checkpoints" = epoch ]; then

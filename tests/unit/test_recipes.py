@@ -125,6 +125,17 @@ def test_stock_transformer_has_the_same_size():
         assert f"--{side}-layers 4 --{side}-embed-dim 128 --{side}-ffn-embed-dim 256 --{side}-attention-heads 4" in text
     commands = text.partition("# prepare")[2]  # after the functions with which every plan begins
     assert "--autocast" not in commands and "_precision" not in commands
+    assert "--optimizer adam " in commands and "--criterion label_smoothed_cross_entropy " in commands
+    assert "--branch" not in commands
+
+
+@pytest.mark.parametrize("target", ["de", "fr"])
+def test_the_settings_of_the_published_multi30k(target):
+    """The command in Wu et al.'s repository, and the defaults of their fairseq."""
+    text = plan("multi30k_published.sh", TARGET=target)
+    last = {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in ("clip-norm", "adam-eps", "lr", "patience")}
+    assert last == {"clip-norm": "25", "adam-eps": "1e-8", "lr": "5e-3", "patience": "10"}
+    assert "/data/multi30k-en-$3" in text and f"--target-lang {target} " in text
 
 
 @pytest.mark.parametrize(
@@ -143,6 +154,8 @@ def test_stock_transformer_has_the_same_size():
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("quickstart.sh", {"MINUTES": "7,5"}, ["MINUTES is 7,5", "number, such as 7 or 0.5"]),
+        ("g2p.sh", {"LANGUAGE": "en_GB:en"}, ["LANGUAGE=en_GB:en", "fre, hun and kor"]),
+        ("g2p.sh", {"GPUS": 0, "PROCESSES": 3}, ["3 processes", "divides 400"]),
         ("parsing.sh", {"SIZE": "huge"}, ["SIZE=huge", "tiny, base and big"]),
         ("parsing.sh", {"TREEBANK": "/no/where"}, ["TREEBANK=/no/where", "no such folder"]),
         ("parsing.sh", {"PARSED": "/tmp"}, ["PARSED", "TREEBANK=FOLDER"]),
@@ -156,6 +169,23 @@ def test_bad_variables_are_one_line(recipe, variables, parts):
     assert message.startswith(f"{recipe}: ") and message.count("\n") == 1
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
+def test_letters_to_sounds(family, tmp_path):
+    """The settings published for SIGMORPHON 2021; what they leave out are fairseq's defaults."""
+    text = plan("g2p.sh", FAMILY=family, LANGUAGE="kor", MIRROR=tmp_path)
+    shape = "--{0}-embed-dim 256 --{0}-ffn-embed-dim 1024"
+    assert all(shape.format(side) in text for side in ("encoder", "decoder"))
+    for side in ("encoder", "decoder"):
+        assert f"--{side}-normalize-before" in text
+        assert family != "transformer" or f"--{side}-layers 4 " in text and f"--{side}-attention-heads 4 " in text
+    expected = {"batch-size": "400", "max-update": "5000", "patience": "20", "clip-norm": "1", "adam-eps": "1e-8"}
+    expected |= {"lr": "1e-3", "warmup-updates": "1000", "update-freq": "1", "thresholdsrc": "5", "beam": "5"}
+    assert {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in expected} == expected
+    assert f"binarise_words data/g2p.kor.letters-sounds kor {tmp_path}\n" in text and "moses" not in text
+    assert "/checkpoint_best.pt --output" in text
+    assert option(plan("g2p.sh", GPUS=0, PROCESSES=2), "--batch-size") == "200"
 
 
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))

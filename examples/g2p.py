@@ -1,0 +1,109 @@
+"""Letters to sounds, the parts of g2p.sh that are no command of fairseq:
+
+    python examples/g2p.py prepare FOLDER LANGUAGE RAW [PAIRS]    # letters and sounds, separated by spaces
+    python examples/g2p.py score RAW TRANSLATIONS                 # word error rate, and against the published output
+
+The published output has the right sounds and theirs, in another order and without the word. It is paired with ours by
+the right sounds; of words that sound alike, theirs that are right go with ours that are right, so that the test sees as
+little difference as there may be.
+"""
+
+import collections
+import gzip
+import math
+import pathlib
+import sys
+
+Pairs = list[tuple[str, str]]
+
+
+def find(folder: pathlib.Path, language: str, part: str, published: bool = False) -> pathlib.Path | None:
+    """A file under its name in a folder of words, or in their repository."""
+    if published:
+        names = [f"{language}.{part}.published-output.tsv", f"results/g2p/{language}/{part}.tsv"]
+    else:
+        names = [f"{language}.{part}.tsv", f"data/{language}_{part}.tsv"]
+    found = [folder / (name + ending) for name in names for ending in ("", ".gz")]
+    if not published and not any(path.exists() for path in found):
+        sys.exit(f"g2p.py: {found[0]}: neither it nor {names[0]}.gz nor {names[1]} is there")
+    return next((path for path in found if path.exists()), None)
+
+
+def read(path: pathlib.Path) -> Pairs:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        lines = [line.rstrip("\n").split("\t") for line in file]
+    for number, line in enumerate(lines, 1):
+        if len(line) != 2:
+            sys.exit(f"g2p.py: {path}, line {number} has {len(line)} columns and not two, separated by a tab")
+    return [(left.strip(), right.strip()) for left, right in lines]
+
+
+def write(path: pathlib.Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def prepare(folder: str, language: str, raw: str, most: str | None = None) -> None:
+    target = pathlib.Path(raw)
+    target.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "dev", "test"):
+        pairs = read(find(pathlib.Path(folder), language, part))[: int(most) if most else None]
+        write(target / f"{part}.letters", [" ".join(word) for word, _ in pairs])
+        write(target / f"{part}.sounds", [sounds for _, sounds in pairs])
+    if published := find(pathlib.Path(folder), language, "test", published=True):
+        write(target / "published.tsv", ["\t".join(pair) for pair in read(published)])
+
+
+def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, int]:
+    """Words that only we, and that only they, have right.
+
+    Raises:
+        SystemExit: if theirs are of other words
+    """
+    groups = collections.defaultdict(lambda: ([], []))
+    for sounds, good in zip(right, ours):
+        groups[sounds][0].append(good)
+    for sounds, given in theirs:
+        groups[sounds][1].append(given == sounds)
+    # Theirs with <<unk>>, a sound that their dictionary lacks, are wrong in any case.
+    known = [group for sounds, group in groups.items() if "<<unk>>" not in sounds]
+    if len(right) != len(theirs) or any(len(other) > len(mine) for mine, other in known):
+        sys.exit("g2p.py: the published output is of other words than the test set")
+    more_of_ours = [sum(mine) - sum(other) for mine, other in known]
+    return sum(max(0, more) for more in more_of_ours), sum(max(0, -more) for more in more_of_ours)
+
+
+def sign_test(better: int, worse: int) -> float:
+    """p of the exact, two-sided sign test (McNemar's exact test)."""
+    count = better + worse
+    tail = sum(math.comb(count, number) for number in range(min(better, worse) + 1))
+    return min(1.0, 2 * tail / 2**count)
+
+
+def score(raw: str, translations: str) -> None:
+    right = pathlib.Path(raw, "test.sounds").read_text(encoding="utf-8").splitlines()
+    given = [line.strip() for line in pathlib.Path(translations).read_text(encoding="utf-8").splitlines()]
+    if len(right) != len(given):
+        sys.exit(f"g2p.py: {translations} has {len(given)} lines and {raw}/test.sounds has {len(right)}")
+    ours = [one == other for one, other in zip(right, given)]
+    columns = {"word error rate": f"{100 * (1 - sum(ours) / len(ours)):.2f}"}
+    signatures = [f"- word error rate: `% of {len(ours)} words whose sounds are not all right`"]
+    published = pathlib.Path(raw, "published.tsv")
+    if published.exists() and len(pairs := read(published)) == len(right):
+        wrong = sum(one != other for one, other in pairs)
+        better, worse = discordant(right, ours, pairs)
+        columns["published output"] = f"{100 * wrong / len(pairs):.2f}"
+        columns["sign test"] = f"{better} better, {worse} worse, p {sign_test(better, worse):.2g}"
+        signatures.append("- published output: `word error rate, counted again`")
+        signatures.append("- sign test: `exact, two-sided, by word against the published output`")
+    for line in (["run", *columns], ["---", *["---:"] * len(columns)], [translations, *columns.values()]):
+        print(f"| {' | '.join(line)} |")
+    print("", *signatures, sep="\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["prepare"] and len(sys.argv) in (5, 6):
+        prepare(*sys.argv[2:])
+    elif sys.argv[1:2] == ["score"] and len(sys.argv) == 4:
+        score(*sys.argv[2:])
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,92 @@
+"""Writes the tables that pages have of records, between a line <!-- table GROUP --> and a line <!-- end -->.
+
+    python examples/tables.py            # all pages
+    python examples/tables.py --check    # writes nothing, and fails where a page is older than its records
+
+A row has the mean over seeds ± the sample standard deviation; a score that is no number is shown of each seed.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+from train import PROJECT, RESULTS, read_table, trainings_of
+
+BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+EMPTY = "No training of this table has ended yet.\n"
+
+
+def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
+    """The Markdown table of a group, a row for each training of which there are records, seeds together."""
+    described = groups[group]
+    names, published = described["scores"], described.get("published", {})
+    records: dict[tuple[str, str], list[dict]] = {}
+    for training in trainings_of(group, groups):
+        file = results / training.record.name
+        if file.exists():
+            row = training.row, training.published
+            records.setdefault(row, []).append(json.loads(file.read_text(encoding="utf-8")))
+    if not records:
+        return EMPTY
+    lines = [["training", "seeds", "updates", *names, "published"]]
+    lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
+    order = list(records)
+    for key in dict.fromkeys(key for _, key in order):  # what has the same figure to compare with stands together
+        for row in [row for row in order if row[1] == key]:
+            found = records[row]
+            updates = sorted({record["updates"] for record in found})
+            shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
+            values = [over_seeds([record["scores"][name]["score"] for record in found]) for name in names]
+            name = f"`{row[0].removeprefix(group + '.')}`"
+            lines.append([name, str(len(found)), shown, *values, published.get(key, "")])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def over_seeds(values: list) -> str:
+    if not all(isinstance(value, float) for value in values):
+        return "; ".join(map(str, values))
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}"
+
+
+def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESULTS) -> str:
+    """The page as its records want it.
+
+    Raises:
+        KeyError: if it names a group that trainings.toml does not have
+    """
+    return BLOCK.sub(lambda match: match[1] + table(match[2], groups, results) + match[3], page)
+
+
+def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
+    """Pages that are older than their records, and how they should be."""
+    groups, found = read_table(), {}
+    for page in sorted({*project.glob("*.md"), *project.glob("examples/*.md"), *project.glob("user_dir/*.md")}):
+        text = page.read_text(encoding="utf-8")
+        if (made := with_tables(text, groups, project / RESULTS.relative_to(PROJECT))) != text:
+            found[page] = made
+    return found
+
+
+def main() -> None:
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="tables.py", description=__doc__, formatter_class=style)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is to be written")
+    check = parser.parse_args().check
+    pages = outdated()
+    for page, made in pages.items():
+        if not check:
+            partial = page.with_name(page.name + ".partial")
+            partial.write_text(made, encoding="utf-8")
+            partial.replace(page)
+            print(page.relative_to(PROJECT))
+    if check and pages:
+        names = ", ".join(str(page.relative_to(PROJECT)) for page in pages)
+        sys.exit(f"tables.py: {names}: older than the records in examples/results; run python examples/tables.py")
+
+
+if __name__ == "__main__":
+    main()

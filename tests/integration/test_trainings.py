@@ -1,0 +1,103 @@
+"""train.py on tiny trainings: it leaves records, skips what has one, ends all that it started, and goes on."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from user_dir.families import FAMILIES
+
+from support import run
+
+TABLE = """
+[group]
+plan = ""
+scores = ["BLEU of tokens"]
+[[group.rows]]
+recipe = "wrapped.sh"
+families = ["vaswani_transformer", "transformer"]
+seeds = [1]
+variables = { UPDATES = "4", AVERAGE = "1" }
+mirror = "{FAMILY}"
+options = ["--num-workers", "0"]
+"""
+# The first time it waits with a process in the background, as a recipe does with its training.
+WRAPPED = """#!/usr/bin/env bash
+if [ ! -e "$OUTPUT/begun" ]; then sleep 500 & echo $! > "$OUTPUT/begun"; wait; fi
+. "$(dirname "$0")/multi30k_published.sh"
+"""
+
+
+@pytest.fixture
+def trainings(checkout, mirror, tmp_path):
+    (checkout / "examples/trainings.toml").write_text(TABLE)
+    (checkout / "examples/wrapped.sh").write_text(WRAPPED)
+    for family in ("vaswani_transformer", "transformer"):
+        (tmp_path / family).symlink_to(mirror)
+    words = [sys.executable, checkout / "examples/train.py", "group", "--mirror", tmp_path]
+    env = {**os.environ, "SMOKE": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+    def start():
+        return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    return start
+
+
+def gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"  # ended, and nobody has asked how
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_ended_resumed_recorded_and_skipped(checkout, trainings):
+    runs, results = checkout / "runs/trainings", checkout / "examples/results"
+    names = ["group.vaswani_transformer.1", "group.transformer.1"]
+    begun = [runs / name / "begun" for name in names]
+    with trainings() as runner:
+        while not all(file.exists() and file.read_text() for file in begun):
+            assert runner.poll() is None
+            time.sleep(0.1)
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait() == 143
+    assert all(gone(int(file.read_text())) for file in begun) and not [*results.glob("group*")]
+
+    with trainings() as runner:
+        said = runner.communicate()[0]
+        assert runner.returncode == 0, said + "".join(file.read_text()[-3000:] for file in runs.glob("*.log"))
+    for name in names:
+        record = json.loads((results / f"{name}.json").read_text())
+        assert record["seed"] == 1 and record["updates"] == 4 and record["starts"] == 2
+        assert "max_update: 4" in record["ended"] and record["validation"][-1]["update"] == 4
+        assert record["parameters"] > 0 and record["peak_mib_of_largest_process"] > 50
+        assert len(record["corpus"]["sha256"]) == 64 and "SMOKE=1" in record["command"]
+        assert record["scores"]["BLEU of tokens"]["signature"].startswith("BLEU|")
+        assert "beam=1" in record["scores"]["BLEU4 of fairseq-generate"]["signature"]
+        own = name == "group.transformer.1"
+        assert ("--optimizer adam " in record["options"]) == own and (record["precision"] == "float32" or not own)
+
+    with trainings() as runner:
+        assert "2 of 2 trainings have a record" in runner.communicate()[0] and runner.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [*FAMILIES, "transformer"])
+def test_letters_to_sounds_with_every_family(checkout, tmp_path, family):
+    words = ["".join(letters) for letters in itertools.product("abc", repeat=4)]
+    table = "".join(f"{word}\t{' '.join(word)}\n" for word in words)
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"fre.{part}.tsv").write_text(table)
+    theirs = "".join(f"{' '.join(word)}\t{' '.join(word)}\n" for word in words)
+    (tmp_path / "fre.test.published-output.tsv").write_text(theirs)
+    variables = {"SMOKE": "1", "GPUS": "0", "LANGUAGE": "fre", "MIRROR": tmp_path, "OUTPUT": tmp_path / "run"}
+    env = {name: str(value) for name, value in (variables | {"FAMILY": family}).items()}
+    run("bash", checkout / "examples/g2p.sh", "--num-workers", "0", cwd=checkout, env=env)
+    score = (tmp_path / "run/score.txt").read_text()
+    assert "| 0.00 | 0 better, " in score and "sign test: `exact" in score

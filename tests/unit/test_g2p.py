@@ -1,0 +1,87 @@
+"""Letters to sounds: the words as fairseq-preprocess reads them, the word error rate, and the published output."""
+
+import gzip
+import subprocess
+import sys
+
+import pytest
+from scipy.stats import binomtest
+
+from support import PROJECT
+
+RIGHT = ["a b", "k a", "k a", "o", "ɛ fː"]
+
+
+def g2p(*words, ok=True):
+    command = [sys.executable, PROJECT / "examples/g2p.py", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == ok, done.stderr
+    return done.stdout if ok else done.stderr
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A folder of words, and those prepared."""
+    table = "".join(f"{word}\t{sounds}\n" for word, sounds in zip(["ab", "ca", "ka", "eau", "éff"], RIGHT))
+    (tmp_path / "fre.train.tsv").write_text(table, encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/fre_dev.tsv").write_text(table, encoding="utf-8")
+    with gzip.open(tmp_path / "fre.test.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write(table)
+    return tmp_path
+
+
+def published(words, *theirs):
+    lines = "".join(f"{right}\t{given}\n" for right, given in theirs)
+    (words / "fre.test.published-output.tsv").write_text(lines, encoding="utf-8")
+    g2p("prepare", words, "fre", words / "raw")
+
+
+def scored(words, *ours, ok=True):
+    (words / "ours").write_text("".join(f"{line}\n" for line in ours), encoding="utf-8")
+    return g2p("score", words / "raw", words / "ours", ok=ok)
+
+
+def test_preparation(words):
+    g2p("prepare", words, "fre", words / "raw", 4)
+    for part in ("train", "dev", "test"):
+        lines = (words / f"raw/{part}.letters").read_text(encoding="utf-8").splitlines()
+        assert lines == ["a b", "c a", "k a", "e a u"]
+        assert (words / f"raw/{part}.sounds").read_text(encoding="utf-8").splitlines() == RIGHT[:4]
+    assert not (words / "raw/published.tsv").exists()
+
+
+def test_word_error_rate_alone(words):
+    g2p("prepare", words, "fre", words / "raw")
+    text = scored(words, "a b", "k a", "k", "o", "")
+    assert "| word error rate |" in text.splitlines()[0] and " 40.00 |" in text and "sign test" not in text
+
+
+def test_against_the_published_output(words):
+    """Theirs come in another order; of the words that sound alike, one is right on each side."""
+    theirs = ("o", "u"), ("k a", "k"), ("k a", "k a"), ("ɛ <<unk>>", "ɛ f"), ("a b", "a b")
+    published(words, *theirs)
+    text = scored(words, "a b", "k a", "k", "o", "ɛ fː")
+    assert "| 20.00 | 60.00 | 2 better, 0 worse, p 0.5 |" in text
+    assert "0 better, 1 worse, p 1 |" in scored(words, "a", "k", "k a", "u", "ɛ")
+
+
+def test_the_sign_test_is_the_exact_one(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "examples"))
+    import g2p as module
+
+    for better, worse in ((3, 3), (0, 9), (1, 7), (9, 2), (40, 61), (150, 200)):
+        assert module.sign_test(better, worse) == pytest.approx(binomtest(better, better + worse).pvalue)
+    assert module.sign_test(0, 0) == 1
+
+
+@pytest.mark.parametrize("theirs", [("i", "i"), ("o", "o")])
+def test_output_of_other_words_is_refused(words, theirs):
+    published(words, *[theirs] * len(RIGHT))
+    assert "other words" in scored(words, *RIGHT, ok=False)
+
+
+def test_what_is_missing_or_wrong_is_one_line(words):
+    (words / "fre.train.tsv").write_text("ab a b\n")
+    assert "line 1" in (said := g2p("prepare", words, "fre", words / "raw", ok=False)) and said.count("\n") == 1
+    assert "hun.train.tsv" in (said := g2p("prepare", words, "hun", words / "raw", ok=False)) and said.count("\n") == 1

@@ -1,0 +1,68 @@
+"""The tables that are made from records: pages are as new as these, and what a row is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from support import PROJECT
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "examples"))
+    import tables
+
+    return tables
+
+
+GROUP = {
+    "scores": ["BLEU", "sign test"],
+    "published": {"de": "41.02"},
+    "rows": [
+        {"recipe": "a.sh", "families": ["one", "other"], "seeds": [1, 2], "variables": {"TARGET": ["de", "fr"]}},
+        {"recipe": "a.sh", "families": ["one"], "seeds": [1], "options": ["--lr", "1"], "word": "slow"},
+    ],
+}
+
+
+def test_no_page_is_older_than_its_records():
+    done = subprocess.run([sys.executable, PROJECT / "examples/tables.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_record_is_of_a_training_in_the_table(tables):
+    groups = tables.read_table()
+    known = {training.record for group in groups for training in tables.trainings_of(group, groups)}
+    assert {*tables.RESULTS.glob("*.json")} <= known
+
+
+def test_the_matrix_of_a_group(tables):
+    found = tables.trainings_of("group", {"group": GROUP})
+    assert len({training.name for training in found}) == len(found) == 9
+    assert found[0].name == "group.de.one.1" and [training.name[-1] for training in found] == [*"11111", *"2222"]
+    (slow,) = [training for training in found if training.options]
+    assert slow.name == "group.one.slow.1" and slow.variables == {"FAMILY": "one", "SEED": "1"}
+
+
+def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
+    results = tmp_path / "examples/results"
+    results.mkdir(parents=True)
+    monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
+    page = tmp_path / "examples/page.md"
+    page.write_text("before\n<!-- table group -->\nold\n<!-- end -->\nafter\n")
+    for seed, bleu in ((1, 40.0), (2, 42.0)):
+        scores = {"BLEU": {"score": bleu}, "sign test": {"score": f"p 0.{seed}"}}
+        record = {"updates": 1000 * seed, "scores": scores}
+        (results / f"group.de.one.{seed}.json").write_text(json.dumps(record))
+    ((found, text),) = tables.outdated(tmp_path).items()
+    assert found == page and text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n")
+    assert "\n| `de.one` | 2 | 1,000–2,000 | 41.00 ± 1.41 | p 0.1; p 0.2 | 41.02 |\n" in text
+    page.write_text(text)
+    assert not tables.outdated(tmp_path)
+
+
+def test_a_page_that_names_another_table_is_refused(tables):
+    with pytest.raises(KeyError, match="nothing"):
+        tables.with_tables("<!-- table nothing -->\n<!-- end -->\n", {"group": GROUP})
