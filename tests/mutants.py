@@ -75,7 +75,7 @@ def noticed(folder: pathlib.Path, mutant: Mutant) -> bool:
     finally:
         file.write_text(text, encoding="utf-8")
     if status not in (0, 1):
-        raise ValueError(f"{mutant.test} does not run with {mutant.instead!r} in {mutant.file} (pytest's status {status})")
+        raise ValueError(f"{mutant.test} does not run with {mutant.instead!r} in {mutant.file} (pytest: {status})")
     return status == 1
 
 

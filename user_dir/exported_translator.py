@@ -102,6 +102,7 @@ class ExportedTranslator(TextTranslator):
         found = {}
         for _, like in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*like]
+            most = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
             with self.used():
                 results = self.model.translate_batch(
                     [sources[number] for number in numbers],
@@ -110,8 +111,7 @@ class ExportedTranslator(TextTranslator):
                     length_penalty=search["lenpen"],
                     return_scores=True,
                     max_input_length=0,  # no limit of its own, which would cut sentences
-                    # As of fairseq, which counts </s> to the source.
-                    max_decoding_length=int(search["max_len_a"] * (len(sources[numbers[-1]]) + 1) + search["max_len_b"]),
+                    max_decoding_length=int(search["max_len_a"] * most + search["max_len_b"]),
                     max_batch_size=batch_size or max_tokens,
                     batch_type="examples" if batch_size else "tokens",
                 )

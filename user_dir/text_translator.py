@@ -104,7 +104,8 @@ def refuse_search(**search) -> None:
         reason = f"a beam of {search['beam']} finds no more than that"
         raise InputError(f"nbest {search['nbest']}: {reason}; give a larger beam")
     lenpen = search.get("lenpen")
-    if lenpen is not None and not (isinstance(lenpen, int | float) and -10 <= lenpen <= 10):  # a length to a higher power is infinite
+    # A length to a higher power is infinite.
+    if lenpen is not None and not (isinstance(lenpen, int | float) and -10 <= lenpen <= 10):
         raise InputError(f"lenpen {lenpen!r}: give a number from -10 to 10")
 
 
