@@ -10,7 +10,6 @@ from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import open_dict
 
 from .config import option
 from .evaluated_options import refuse_evaluated
@@ -56,12 +55,16 @@ class FastTranslationTask(TranslationTask):
         fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
         and owns a worker process, which lives until Python's collector finds the cycle: dozens of epochs later.
         """
-        with open_dict(self.cfg):
-            self.cfg.rebuild_batches = bool(update_epoch_batch_itr)  # fairseq reads it here and has no option for it
         if not update_epoch_batch_itr:
             return super().get_batch_iterator(dataset, *args, **kwargs)
+
+        def of_epoch(epoch: int):
+            own = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
+            return super(FastTranslationTask, self).get_batch_iterator(dataset, *args, **own)
+
         if self.epochs is None or self.epochs.dataset is not dataset:
-            self.epochs = super().get_batch_iterator(dataset, *args, **{**kwargs, "disable_iterator_cache": True})
+            self.epochs = of_epoch(kwargs.get("epoch", 1))
+            self.epochs.batch_sampler = lambda dataset, epoch: of_epoch(epoch).frozen_batches  # asked for later epochs
         return self.epochs
 
     def reduce_metrics(self, logging_outputs, criterion):

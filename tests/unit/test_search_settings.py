@@ -12,7 +12,7 @@ from user_dir.translator import Translator
 
 from support import write_preparation
 
-KEPT = {"beam": 6, "lenpen": 0.3, "max_len_a": 1.5, "max_len_b": 7}
+KEPT = {"beam": 6, "lenpen": 0.3, "max_len_a": 1.5, "max_len_b": 7, "lenpen_form": "vaswani"}
 
 
 @pytest.fixture
@@ -30,14 +30,16 @@ def keep(path, settings):
 def used(translator, **given):
     generator = translator.generator(**given)
     names = {"beam": "beam_size", "lenpen": "len_penalty", "max_len_a": "max_len_a", "max_len_b": "max_len_b"}
-    return {name: getattr(generator, attribute) for name, attribute in names.items()}
+    found = {name: getattr(generator, attribute) for name, attribute in names.items()}
+    return {**found, "lenpen_form": "fairseq" if type(found["lenpen"]) is float else "vaswani"}
 
 
 def test_a_recipe_keeps_those_that_it_sets(tmp_path):
     """Of options of fairseq-generate; the last word counts."""
-    options = "--tokenizer moses --beam 4 --lenpen 0.6 --max-len-a 1 --beam 1 --max-len-b 10 --remove-bpe"
+    options = "--tokenizer moses --beam 4 --lenpen 0.6 --max-len-a 1 --beam 1 --max-len-b 10 --lenpen-form vaswani"
     search_settings.main([str(tmp_path / "search.json"), *options.split()])
-    assert kept_settings(tmp_path) == {"beam": 1, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
+    kept = {"beam": 1, "lenpen": 0.6, "lenpen_form": "vaswani", "max_len_a": 1, "max_len_b": 10}
+    assert kept_settings(tmp_path) == kept
     search_settings.main([str(tmp_path / "search.json"), "--beam", "5"])
     assert kept_settings(tmp_path) == {"beam": 5} and len([*tmp_path.iterdir()]) == 1
 
@@ -75,7 +77,7 @@ def test_n_best_of_the_beam_that_is_used(run, capsysbinary):
     keep(path, KEPT)
     translate.main([str(path), "w1", *data, "--nbest", "5"])
     assert capsysbinary.readouterr().out.count(b"\n") == 5
-    with pytest.raises(SystemExit, match="--nbest 5: a beam of 2"):
+    with pytest.raises(SystemExit, match="nbest 5: a beam of 2"):
         translate.main([str(path), "w1", *data, "--nbest", "5", "--beam", "2"])
 
 

@@ -1,0 +1,77 @@
+"""--task fast_translation: the batches of a training's epochs, and what its log says of memory."""
+
+import pytest
+import torch
+from fairseq.data import LanguagePairDataset, ListDataset
+from fairseq.logging import metrics
+from fairseq.tasks.translation import TranslationTask
+
+from user_dir.task import FastTranslationConfig, FastTranslationTask, resident_memory
+
+
+@pytest.fixture
+def dataset(dictionary):
+    """200 pairs of the lengths 2 to 6: the batches of an epoch depend on the order of those that are equally long."""
+    sentences = [torch.randint(4, 50, (2 + number % 5,)) for number in range(200)]
+    sides = ListDataset(sentences, [len(sentence) for sentence in sentences])
+    return lambda: LanguagePairDataset(sides, sides.sizes, dictionary, sides, sides.sizes, dictionary)
+
+
+def epochs(task, dataset, count=3):
+    """The batches of some epochs, as fairseq's trainer asks for them: the numbers of the pairs in each."""
+    found, number = [], 1
+    for _ in range(count):
+        iterator = task.get_batch_iterator(dataset, max_tokens=40, seed=1, epoch=number, update_epoch_batch_itr=True)
+        found.append([batch["id"].tolist() for batch in iterator.next_epoch_itr()])
+        number = iterator.next_epoch_idx
+    return found, iterator
+
+
+def test_batches_are_fairseqs_in_one_iterator(dictionary, dataset):
+    expected, _ = epochs(TranslationTask(FastTranslationConfig(), dictionary, dictionary), dataset())
+    task, data = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary), dataset()
+    first = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1, update_epoch_batch_itr=True)
+    found, last = epochs(task, data)
+    assert found == expected and last is first
+    assert sorted(map(sorted, found[0])) != sorted(map(sorted, found[1]))
+
+
+def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
+    data = dataset()
+    (_, *expected), _ = epochs(FastTranslationTask(FastTranslationConfig(), dictionary, dictionary), data)
+    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
+    iterator = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=2, update_epoch_batch_itr=True)
+    iterator.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 3, "shuffle": True})
+    rest = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
+    again = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=3, update_epoch_batch_itr=True)
+    assert rest == expected[0][3:] and [batch["id"].tolist() for batch in again.next_epoch_itr()] == expected[1]
+
+
+def test_other_data_have_an_iterator_of_their_own(dictionary, dataset):
+    """A validation set, also where it is what is trained on; and the next part of a training set in several folders."""
+    task, data = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary), dataset()
+    _, training = epochs(task, data, 1)
+    assert task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1) is not training
+    _, other = epochs(task, dataset(), 1)
+    assert other is not training
+
+
+@pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
+def test_memory_is_logged_in_training(dictionary):
+    class Criterion(torch.nn.Module):
+        @staticmethod
+        def reduce_metrics(logs):
+            pass
+
+    criterion = Criterion()
+    for training in (True, False):
+        with metrics.aggregate() as log:
+            logs = [{"ntokens": 1, "nsentences": 1}]
+            FastTranslationTask(FastTranslationConfig(), dictionary, dictionary).reduce_metrics(
+                logs, criterion.train(training)
+            )
+        assert ("memory_gb" in log.get_smoothed_values()) == training
+        if training:
+            held = torch.ones(2**26)  # 256 MB
+            before = log.get_smoothed_values()["memory_gb"]
+            assert 0.2 < resident_memory() / 1e9 - before < 0.35 and held is not None
