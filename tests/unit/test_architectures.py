@@ -33,6 +33,12 @@ def test_registered_with_its_size(name):
     assert args.attention_dropout == args.activation_dropout == 0
 
 
+@pytest.mark.parametrize("size, dropout", [("base", 0.1), ("big", 0.3), ("big_en_fr", 0.1)])
+def test_dropout_is_the_papers(size, dropout):
+    """Vaswani et al. 2017, Table 3 and section 6.1."""
+    assert parse("--arch", f"vaswani_transformer_{size}").dropout == dropout
+
+
 def test_decoder_follows_encoder_widths_as_in_fairseq():
     args = parse("--arch", "vaswani_transformer_base", "--encoder-embed-dim", "64", "--decoder-ffn-embed-dim", "32")
     assert (args.decoder_embed_dim, args.decoder_output_dim, args.decoder_input_dim) == (64, 64, 64)
