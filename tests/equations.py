@@ -88,19 +88,19 @@ def branched(heads, kappa, alpha, w_o, ffns):
     return total
 
 
-def branched_with_residual(x, heads, kappa, alpha, w_o, b, ffns, b2, norm, masks=(1, 1, 1)):
+def branched_with_residual(x, heads, kappa, alpha, w_o, b, ffns, b2, norm, masks=(1, 1)):
     """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b/M.
 
     x [T, d] is what the attention is given; norm: a function of vectors and of those whose deviation it takes, which
-    are x + Σ_i h_i for all branches. In training dropout multiplies by `masks`: h_i where FFN_i sees them, Σ_i h_i, and
-    what the FFNs add. Others as in `branched`.
+    are x + Σ_i h_i for all branches. In training dropout multiplies by `masks`: Σ_i h_i, and what the FFNs
+    add. Others as in `branched`.
     """
     branches, parts = len(heads), zip(heads, kappa, w_o, strict=True)
     h = [branches * kappa_i * (head @ w_o_i) + b / branches for head, kappa_i, w_o_i in parts]
-    seen, mask_of_heads, mask_of_ffns = masks
+    mask_of_heads, mask_of_ffns = masks
     total = b2
     for h_i, alpha_i, ffn_i in zip(h, alpha, ffns, strict=True):
-        total = total + branches * alpha_i * ffn_i(norm(x + seen * h_i, x + seen * sum(h)))
+        total = total + branches * alpha_i * ffn_i(norm(x + h_i, x + sum(h)))
     return mask_of_heads * sum(h) + mask_of_ffns * total
 
 

@@ -22,7 +22,6 @@ x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hi
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M (d_ff if they share one FFN).
 """
 
-import os
 from typing import NamedTuple
 
 import torch
@@ -202,7 +201,8 @@ class ResidualBranchedAttention(BranchedAttention):
     As in the base b is once in Σ_i h_i, so that a step of Adam moves that sum as far as there.
 
     The base drops what each of its two sublayers adds to the residual stream, and so does this: Σ_i h_i by one mask,
-    which is the same for all h_i, and Σ_i M α_i FFN_i + b2 by another.
+    which is the same for all h_i, and Σ_i M α_i FFN_i + b2 by another. FFN_i sees h_i whole, where the base's FFN sees
+    what the first mask has left: trainings did not differ, and W^O_i W1_i could not be multiplied first.
 
     Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that
     all branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.
@@ -211,9 +211,6 @@ class ResidualBranchedAttention(BranchedAttention):
         residual_dropout: the probability of both masks
         others: as in BranchedAttention
     """
-
-    # Whether FFN_i gets h_i as it is dropped for the residual stream, like the base's FFN, or whole: to be decided.
-    ffn_sees_dropped = os.environ.get("FFN_SEES", "undropped") == "dropped"
 
     def __init__(self, *args, residual_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
@@ -239,21 +236,11 @@ class ResidualBranchedAttention(BranchedAttention):
         matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
         heads, drop, bias = heads.contiguous(), self.residual_dropout_module, self.bias_count * self.out_proj.bias
         together = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, bias)  # Σ_i h_i
-        bias = bias / self.branches
-        x, y = self.of_branches(heads), query.flatten(0, 1)
-        if self.ffn_sees_dropped and drop.p > 0 and (self.training or drop.apply_during_inference):
-            mask = drop(torch.ones_like(together))
-            together = together * mask
-            by_deviation, mask = self.by_deviation(query + together), mask.flatten(0, 1)
-            x = (x @ matrices.w_o) * (mask * by_deviation)
-            y = y + mask * bias
-            matrices = matrices._replace(folded=matrices.w1)  # x_i W^O_i it has
-        else:
-            by_deviation = self.by_deviation(query + together)
-            x = x * by_deviation
-            y, together = y + bias, drop(together)
-        before = linear(y * by_deviation, matrices.w_x, matrices.b1)  # one product for all branches
-        return together + drop(self.ffns_of(x, before, matrices).view_as(together))
+        by_deviation = self.by_deviation(query + together)
+        x = (query.flatten(0, 1) + bias / self.branches) * by_deviation
+        before = linear(x, matrices.w_x, matrices.b1)  # one product for all branches
+        of_ffns = self.ffns_of(self.of_branches(heads) * by_deviation, before, matrices)
+        return drop(together) + drop(of_ffns.view_as(together))
 
     def by_deviation(self, y: Tensor) -> Tensor:
         """1/σ of y [T, B, d], as of a LayerNorm: [N, 1]"""

@@ -32,7 +32,7 @@ def block(of=BranchedAttention, **options):
     return module.eval()
 
 
-def by_equation(module, x, key=None, causal=False, masks=(1, 1, 1), biases=1, weights=None):
+def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weights=None):
     """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'.
 
     biases: how often W^O's bias is in Σ_i h_i; weights: κ and α, if they are not the module's
@@ -268,14 +268,12 @@ FORMS_WITH_DROPOUT = {
 
 
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
-@pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("form", FORMS_WITH_DROPOUT)
-def test_dropout_stands_where_the_base_has_it(build, monkeypatch, masks, form, dropped, norm):
+def test_dropout_stands_where_the_base_has_it(build, masks, form, norm):
     """As many masks in a layer as in the base's, each on what is added to the residual stream, in values and gradients.
 
     Drawn anew each time: layers are run first, and the equations take their masks.
     """
-    monkeypatch.setattr(ResidualBranchedAttention, "ffn_sees_dropped", dropped)
     arch, options, in_encoder, in_decoder = FORMS_WITH_DROPOUT[form]
     model = build(arch, dropout=0.5, branch_weights_init="random", **options, **norm).double().train()
     for name, parameter in model.named_parameters():
@@ -284,8 +282,7 @@ def test_dropout_stands_where_the_base_has_it(build, monkeypatch, masks, form, d
 
     def added(attention, query, key=None, causal=False):
         if isinstance(attention, ResidualBranchedAttention):
-            of_heads, of_ffns = masks.pop(0), masks.pop(0)
-            return by_equation(attention, query, key, causal, (of_heads if dropped else 1, of_heads, of_ffns))
+            return by_equation(attention, query, key, causal, (masks.pop(0), masks.pop(0)))
         return masks.pop(0) * by_equation(attention, query, key, causal)
 
     def sublayer(x, ln, attention, **others):
