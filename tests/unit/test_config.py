@@ -8,6 +8,7 @@ from fairseq import models
 from fairseq.models.transformer import TransformerConfig
 
 from user_dir.config import UNSUPPORTED, UnsupportedOption, VariantConfig
+from user_dir.errors import InputError
 
 
 @pytest.mark.parametrize("option", UNSUPPORTED)
@@ -33,3 +34,8 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
     belong_to_refused = """quant_noise_pq_block_size adaptive_softmax_dropout adaptive_softmax_factor
         base_sublayers base_shuffle"""
     assert offered == ours | carried | set(UNSUPPORTED) | set(belong_to_refused.split())
+
+
+def test_heads_that_do_not_divide_the_width_are_refused(build):
+    with pytest.raises(InputError, match="--decoder-attention-heads 3"):
+        build("vaswani_transformer_base", decoder_attention_heads=3)

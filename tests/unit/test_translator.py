@@ -15,6 +15,7 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
+from user_dir.preparation import tidied
 from user_dir.translator import Translator
 
 from support import write_preparation
@@ -124,6 +125,10 @@ def test_a_text_too_long_is_cut_where_it_hurts_least(files):
     parts = [translator.search([row], nbest=2)[0] for row in ("w1 w2 .", "w@@ 3 w1")]
     assert [text for text, _ in found] == [f"{first.text} {second.text}" for first, second in zip(*parts)]
     assert found[0].score == pytest.approx((parts[0][0].score + parts[1][0].score) / 2, rel=1e-4)
+
+
+def test_text_is_composed_as_by_data_prep():
+    assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
 
 
 def test_either_direction(files):
