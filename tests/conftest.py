@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import signal
 import sys
+import threading
 import types
 
 import pytest
@@ -15,6 +17,11 @@ import user_dir  # noqa: F401  (registers the architectures)
 from user_dir.model import TransformerModel
 
 from support import EOS, PAD, SMALL, run, save_checkpoint, write_toy_data
+
+# Commands that tests end take these signals as at a terminal, also where the tests run under nohup or behind &.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

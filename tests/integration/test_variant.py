@@ -26,10 +26,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alibi(folder):
-    """The module; other tests do not see its family."""
+    """The module; other tests do not see its family. A process may leave this file's tests and return to them."""
     sys.path.insert(0, str(folder.parent))
     import alibi
 
+    FAMILIES["alibi_transformer"] = vars(alibi).setdefault("family", FAMILIES.get("alibi_transformer"))
+    SELF_ATTENTIONS["--alibi-steepest"] = alibi.AlibiAttention
     yield alibi
     sys.path.remove(str(folder.parent))
     FAMILIES.pop("alibi_transformer")
