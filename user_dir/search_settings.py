@@ -68,9 +68,10 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value))
     given = vars(parser.parse_known_args(arguments)[0])
     output = given.pop("output")
-    partial = output.with_name(output.name + ".partial")
-    partial.write_text(json.dumps({name: value for name, value in given.items() if value is not None}) + "\n")
-    partial.replace(output)
+    from .tools.shared.files import write  # a command's, which those who read the settings do not need
+
+    kept = json.dumps({name: value for name, value in given.items() if value is not None}) + "\n"
+    write(output, lambda partial: partial.write_text(kept))
 
 
 if __name__ == "__main__":
