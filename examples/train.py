@@ -9,6 +9,7 @@ everything that it started. The recipes and the code are read all the time: star
 """
 
 import argparse
+import fnmatch
 import itertools
 import json
 import os
@@ -206,14 +207,23 @@ def main() -> None:
         prog="train.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     table = read_table()
-    parser.add_argument("groups", nargs="+", metavar="GROUP", choices=list(table), help=", ".join(table))
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME", help=f"a group ({', '.join(table)}) or a pattern of names, as 'g2p.hun.*.1'"
+    )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (default: %(default)s)")
     parser.add_argument("--mirror", type=pathlib.Path, metavar="FOLDER", help="with the corpora, where not fetched")
     parser.add_argument("--list", action="store_true", help="print the commands and do nothing")
     args = parser.parse_args()
     if args.jobs < 1:
         parser.error(f"--jobs {args.jobs}: at least 1")
-    trainings = [training for group in dict.fromkeys(args.groups) for training in trainings_of(group, table)]
+    every = [training for group in table for training in trainings_of(group, table)]
+    chosen = {
+        name: [one for one in every if name == one.group or fnmatch.fnmatchcase(one.name, name)] for name in args.names
+    }
+    for name, found in chosen.items():
+        if not found:
+            parser.error(f"{name}: neither a group ({', '.join(table)}) nor a pattern of a training's name; see --list")
+    trainings = list({training.name: training for found in chosen.values() for training in found}.values())
     waiting = [training for training in trainings if not training.record.exists()]
     if args.list:
         for training in trainings:

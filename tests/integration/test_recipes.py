@@ -223,6 +223,7 @@ def test_scripts_that_start_recipes_end_them(checkout, processes_of, tmp_path, s
 
 LAST_WORDS = """
     trap 'echo last words; trap - INT; kill -INT $$' INT
+    until [ -e {folder}/run/train.log ]; do sleep 0.1; done
     touch {folder}/begun
     for i in {{1..600}}; do sleep 0.1; done
 """
