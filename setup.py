@@ -41,6 +41,8 @@ setup(
     ],
     packages=[
         "user_dir",
+        *(f"user_dir.{paper}" for paper in ("attention", "relative", "weighted")),
+        *(f"user_dir.{room}" for room in ("transformer", "training", "search", "serving", "checkpoints", "kernels")),
         "user_dir.tools",
         "user_dir.tools.attention_page",
         "user_dir.tools.comparison",

@@ -14,7 +14,6 @@ from fairseq import models
 from fairseq.data import Dictionary
 
 import user_dir  # noqa: F401  (registers the architectures)
-from user_dir.model import TransformerModel
 
 from support import EOS, PAD, SMALL, run, save_checkpoint, write_toy_data
 
@@ -22,12 +21,6 @@ from support import EOS, PAD, SMALL, run, save_checkpoint, write_toy_data
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-@pytest.fixture(autouse=True)
-def nobody_has_asked_to_train(monkeypatch):
-    """A test that only parses fairseq-train's options would leave it to the next one in this process."""
-    monkeypatch.setattr(TransformerModel, "asked_to_train", False)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,16 @@
 import pathlib
 import re
 import sys
+import traceback
 
 
 class InputError(ValueError):
     """An input that cannot be worked with; the message says in one line what is wrong, where, and how to fix it."""
+
+
+def functions(trace) -> list[str]:
+    """The names of the functions in which an exception was raised."""
+    return [frame.name for frame in traceback.extract_tb(trace)]
 
 
 def say_refusals_in_one_line() -> None:
@@ -27,6 +33,10 @@ def say_refusals_in_one_line() -> None:
             said = str(error)
         elif kind.__name__ == "ProcessRaisedException" and (found := re.search(ours, last, re.DOTALL)):
             said = found[1]
+        elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it asks for a task
+            said = f"{error}: add --max-tokens 4096, say"
+        elif isinstance(error, OSError) and "verify_checkpoint_directory" in functions(trace):
+            said = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         else:
             return usual(kind, error, trace)
         print(*said.split(), file=sys.stderr)

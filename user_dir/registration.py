@@ -6,11 +6,13 @@
 4. has fairseq's commands say an InputError in one line.
 """
 
-from .compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
+from .checkpoints.compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
 from .errors import say_refusals_in_one_line
 
 refuse_bypassing_fairseq()
 allow_fairseq_checkpoints()
 say_refusals_in_one_line()
 
-from . import architectures, criterion, optimizer, task  # noqa: E402,F401  (they must follow the check)
+from . import task  # noqa: E402,F401  (they must follow the check)
+from .training import criterion, optimizer  # noqa: E402,F401
+from .transformer import architectures  # noqa: E402,F401

@@ -1,5 +1,9 @@
-"""The task `fast_translation`: fairseq's `translation` for long trainings and fast searches."""
+"""The task `fast_translation`: fairseq's `translation` for long trainings and fast searches.
 
+fairseq comes here to train and to search, so this is where both are prepared and what they are given is checked.
+"""
+
+import argparse
 import multiprocessing
 import os
 import pathlib
@@ -10,10 +14,14 @@ from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import DictConfig
 
+from .checkpoints.trusted import refuse_evaluated
 from .config import option
-from .evaluated_options import refuse_evaluated
-from .generator import LENGTH_PENALTIES, BeamSearchGenerator
+from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from .training.input import refuse_checkpoints, refuse_folder, refuse_input
+from .training.last_checkpoint import prepare_last_checkpoint
+from .training.processes import end_with_torchrun, refuse_processes
 
 
 @dataclass
@@ -29,6 +37,7 @@ class FastTranslationConfig(TranslationConfig):
 class FastTranslationTask(TranslationTask):
     """fairseq's `translation`; a checkpoint of one task is one of the other.
 
+    - It refuses data, checkpoints, processes and options that could not be trained with, before a training begins.
     - It searches with BeamSearchGenerator, and has the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
     - The log of a training has `memory_gb`, the resident memory of the process and its data-loader workers.
@@ -36,10 +45,31 @@ class FastTranslationTask(TranslationTask):
 
     epochs = None  # the iterator over the training set
 
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """As fairseq's; raises InputError for a folder that is no data-bin."""
+        refuse_folder(cfg)
+        return super().setup_task(cfg, **kwargs)
+
     def build_model(self, cfg, from_checkpoint=False):
+        """fairseq builds a model to train it, or to load a checkpoint into it.
+
+        Raises:
+            InputError: for what cannot be trained with or continued from, and options that run code at loading
+        """
         if from_checkpoint:
             refuse_evaluated("the checkpoint", "model", cfg)
-        return super().build_model(cfg, from_checkpoint)
+            return super().build_model(cfg, from_checkpoint)
+        options = training_options(self.cfg)
+        if options is None:  # a program builds a model by itself
+            return super().build_model(cfg, from_checkpoint)
+        refuse_processes(options)
+        end_with_torchrun()
+        prepare_last_checkpoint(options, self)
+        refuse_input(options, self)
+        model = super().build_model(cfg, from_checkpoint)
+        refuse_checkpoints(options, model)
+        return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
@@ -71,6 +101,16 @@ class FastTranslationTask(TranslationTask):
         super().reduce_metrics(logging_outputs, criterion)
         if criterion.training and (memory := resident_memory()) is not None:
             metrics.log_scalar("memory_gb", memory / 1e9, priority=1500, round=2)
+
+
+def training_options(task_cfg) -> argparse.Namespace | None:
+    """The options of fairseq-train or fairseq-hydra-train to which a task's belong; None where it was set up alone."""
+    everything = task_cfg._get_root() if isinstance(task_cfg, DictConfig) else {}
+    if "checkpoint" not in everything:
+        return None
+    groups = (everything[name] for name in ("common", "distributed_training", "dataset", "checkpoint"))
+    optimizer = everything["optimizer"] and everything["optimizer"]["_name"]
+    return argparse.Namespace(**{name: group[name] for group in groups for name in group}, optimizer=optimizer)
 
 
 def resident_memory() -> int | None:

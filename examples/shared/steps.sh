@@ -154,7 +154,7 @@ train() {
 }
 
 average() {
-  run python -m user_dir.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
+  run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
 }
 

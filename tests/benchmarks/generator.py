@@ -22,8 +22,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from parts import classes_with, print_shares, seconds_by_part
 from speed import STOCK, report_speeds, time_in_turn
 
-from user_dir import generator as ours
-from user_dir.checkpoints import load_models
+from user_dir.search import beam as ours
+from user_dir.serving.models import load_models
 
 BEAM = GenerationConfig(beam=4, lenpen=0.6, max_len_a=1, max_len_b=50)
 
@@ -106,9 +106,7 @@ def main() -> None:
         texts = [[h["tokens"].tolist() for beams in results[name][-1] for h in beams] for name in (STOCK, base)]
         same = sum(one == other for one, other in zip(*texts, strict=True))
         print(f"  {same} of {len(texts[0])} hypotheses of {base} are the same as fairseq's")
-        shares = {
-            name: seconds_by_part(actions[name], parts_of(compared[name], kinds[name])) for name in (STOCK, base)
-        }
+        shares = {name: seconds_by_part(actions[name], parts_of(compared[name], kinds[name])) for name in (STOCK, base)}
         print_shares("where the time goes", shares)
         found[sentences]["seconds by part"] = shares
     if args.json:

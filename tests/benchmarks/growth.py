@@ -13,8 +13,8 @@ import statistics
 import torch
 from speed import build, build_criterion, numbers, random_batch, time_in_turn, training_step
 
-from user_dir.architectures import FAMILIES
 from user_dir.tools.shared.pictures import new_figure, save
+from user_dir.transformer.architectures import FAMILIES
 
 USUAL = {"sentence length": 32, "words in a batch": 1024, "vocabulary": 8000, "layers": 2}
 GROWING = {

@@ -7,7 +7,7 @@
 absolute   our attention without relative positions
 published  a^K and a^V gathered into [n, n, d_z], n products for each (Shaw et al. 2018, section 3.3)
 gathered   2k+1 scores a query gathered, weights scatter-added by index, derivative by autograd
-ours       user_dir/relative_positions.py
+ours       user_dir/relative/attention.py
 
 Run it with nothing else running. Times are medians of rounds (in brackets the ratio to absolute, its smallest and
 largest in the rounds); memory is the peak of what torch allocated beyond what was there before.
@@ -30,8 +30,8 @@ from speed import (
     with_attention,
 )
 
-from user_dir.attention import MultiheadAttention
-from user_dir.relative_positions import RelativeMultiheadAttention
+from user_dir.attention.multihead import MultiheadAttention
+from user_dir.relative.attention import RelativeMultiheadAttention
 
 LENGTHS = [16, 32, 64, 256, 1024]
 

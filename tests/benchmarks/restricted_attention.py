@@ -14,10 +14,10 @@ import torch
 from relative_positions import peak_memory
 from speed import time_in_turn
 
-from user_dir.attention import MultiheadAttention
-from user_dir.layers import joined
-from user_dir.relative_positions import RelativeMultiheadAttention
-from user_dir.restricted_attention import Restricted
+from user_dir.attention.multihead import MultiheadAttention
+from user_dir.attention.restricted import Restricted
+from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.transformer.layers import joined
 
 WIDTH, HEADS, WORDS = 512, 8, 4096
 KINDS = {"absolute": (MultiheadAttention, {}), "relative": (RelativeMultiheadAttention, {"distance": 16})}

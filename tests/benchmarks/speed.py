@@ -25,11 +25,11 @@ from fairseq.optim.adam import FairseqAdam
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
-from user_dir.architectures import FAMILIES, SIZES, set_defaults, size_options
-from user_dir.branched_attention import BranchedAttention
-from user_dir.criterion import FusedLabelSmoothedCrossEntropy
-from user_dir.generator import BeamSearchGenerator
-from user_dir.optimizer import FusedAdam, FusedAdamConfig
+from user_dir.search.beam import BeamSearchGenerator
+from user_dir.training.criterion import FusedLabelSmoothedCrossEntropy
+from user_dir.training.optimizer import FusedAdam, FusedAdamConfig
+from user_dir.transformer.architectures import FAMILIES, SIZES, set_defaults, size_options
+from user_dir.weighted.attention import BranchedAttention
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 import equations  # noqa: E402
@@ -167,8 +167,10 @@ def main() -> None:
     for family in args.arch:
         variants[family] = build(f"{family}_{args.size}", *common, args.autocast)
     if "weighted_transformer" in args.arch:
-        forms = [build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual=form)
-                 for form in ("shared", "none", "none")]
+        forms = [
+            build(f"weighted_transformer_{args.size}", *common, args.autocast, branch_residual=form)
+            for form in ("shared", "none", "none")
+        ]
         variants["the same, residual shared"], variants["the same, residual none"], loop = forms
         variants["the last as a loop"] = with_attention(loop, BranchedAttention, Loop)
     batch = random_batch(dictionary, args.sentences, args.length, device)

@@ -14,14 +14,16 @@ import pytest
 from fairseq import options, tasks
 from fairseq_cli import train
 
-from user_dir import training_input
-from user_dir.training_input import refuse_places
+from user_dir.errors import InputError
+from user_dir.task import FastTranslationConfig, FastTranslationTask
+from user_dir.training import input as training_input
 
 from support import PROJECT, TRAINING
 
 PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
 BRANCHES = "--branch-frozen-updates 0"
-TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
+TASK = "--task fast_translation"
+TRAINED = f"{TASK} " + " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
 
 
 def begin():
@@ -62,9 +64,7 @@ MODELS = [
     (PLAIN, "--dropout 1.5", "--dropout 1.5: give a number from 0 to below 1"),
     (PLAIN, "--attention-dropout -1", "--attention-dropout -1.0: give"),
     (PLAIN, "--encoder-layerdrop 2", "--encoder-layerdrop 2.0: give"),
-    (PLAIN, "--bf16", "--bf16 is for TPUs.*: train with --autocast bf16"),
     (PLAIN, "--lr abc", "argument --lr: invalid .* 'abc'"),
-    (PLAIN, "--max-tokens 1", "--max-tokens 1: the shortest sentence of .* has 2: give as many at least"),
     (PLAIN, "--nonsense 3", "unrecognized arguments: --nonsense 3"),
     (PLAIN, "--autocast fp8", "argument --autocast: invalid choice: 'fp8' .*bf16"),
     (PLAIN, "--absolute-positions none", "argument --absolute-positions: invalid choice: 'none' .*'add', 'omit'"),
@@ -99,8 +99,10 @@ MODELS = [
     (WEIGHTED, "--optimizer adam", "train with --optimizer fused_adam"),
     (WEIGHTED, "--optimizer adafactor", "train with --optimizer fused_adam"),
 ]
-# fairseq asks for an optimizer when all else is there.
+# These are looked at when the options have become a configuration, or when there is a model to optimize.
 OPTIMIZERS = [
+    (PLAIN, "--bf16", "--bf16 is for TPUs.*: train with --autocast bf16"),
+    (PLAIN, "--max-tokens 1", "--max-tokens 1: the shortest sentence of .* has 2: give as many at least"),
     (PLAIN, "--adam-betas 0.9", r"--adam-betas 0.9: give two numbers, such as '\(0.9, 0.98\)'"),
     (PLAIN, "--adam-betas (0.9,x)", "--adam-betas .*: give two numbers"),
     (PLAIN, "--adam-betas (0.9,1.5)", "Invalid beta parameter at index 1: 1.5: change --lr, --adam-betas"),
@@ -115,7 +117,7 @@ OPTIMIZERS = [
 @pytest.mark.parametrize("family, more, words", MODELS, ids=lambda value: value[-40:])
 def test_models(capsys, monkeypatch, copies, tmp_path, family, more, words):
     # which do not know Adam's options
-    common = "--lr 0.1 --max-tokens 500" if "--optimizer ada" in more else TRAINED
+    common = f"{TASK} --lr 0.1 --max-tokens 500" if "--optimizer ada" in more else TRAINED
     assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more, common, begin))
 
 
@@ -125,13 +127,16 @@ def test_optimizers(capsys, monkeypatch, copies, tmp_path, family, more, words):
 
 
 def test_no_optimizer(capsys, monkeypatch, copies, tmp_path):
-    line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "", "--lr 0.1 --max-tokens 500")
+    line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "", f"{TASK} --lr 0.1 --max-tokens 500")
     assert line == "--optimizer is missing: add --optimizer fused_adam"
 
 
-def test_no_batch_size(capsys, monkeypatch, copies, tmp_path):
-    line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "", "--lr 0.1 --optimizer fused_adam")
-    assert line.startswith("--max-tokens is missing: add --max-tokens 4096")
+def test_no_batch_size(command, copies, tmp_path):
+    """fairseq notices it before it asks for the task."""
+    more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path} --lr 0.1 --optimizer fused_adam"
+    done = command("fairseq-train", copies, *more.split(), ok=False)
+    assert "Traceback" not in done.stderr
+    assert re.search("--max-tokens or --batch-size: add --max-tokens 4096", done.stderr.splitlines()[-1])
 
 
 def test_the_checkpoint_of_another_model_in_the_folder(capsys, monkeypatch, copies, trained, tmp_path):
@@ -163,7 +168,7 @@ DATA = [
     (removed("dict.tgt.txt"), r"dict.tgt.txt is missing \(there: dict.src.txt\): prepare the data again, or name"),
     (removed("valid*"), "spoilt has no valid.src-tgt.src.idx: prepare the data again"),
     (removed("train*"), "spoilt has no train.src-tgt.src.idx: prepare the data again"),
-    (removed("*"), "spoilt has no training data .*: name the folder data-bin"),
+    (removed("*"), "spoilt has no data .*: name the folder data-bin"),
     (shutil.rmtree, "there is no folder .*spoilt: name the folder data-bin"),
 ]
 
@@ -179,13 +184,15 @@ def test_raw_data_have_no_index(copies, tmp_path):
     for part, language in itertools.product(("train", "valid"), ("src", "tgt")):
         (tmp_path / f"{part}.src-tgt.{language}").write_text("w1\n")
         shutil.copy(copies / f"dict.{language}.txt", tmp_path)
-    given = {"save_dir": str(tmp_path), "data": str(tmp_path), "train_subset": "train", "valid_subset": "valid"}
-    given |= {"max_tokens": 500, "task": "translation", "source_lang": None, "target_lang": None}
-    given |= {"disable_validation": False}
-    refuse_places(argparse.Namespace(**given))
+    task = FastTranslationTask.setup_task(FastTranslationConfig(data=str(tmp_path)))
+    given = {"train_subset": "train", "valid_subset": "valid", "disable_validation": False}
+    given |= {"max_tokens": 500, "optimizer": "fused_adam", "bf16": False}
+    training_input.refuse_input(argparse.Namespace(**given), task)
     for part in tmp_path.glob("valid*"):
         part.unlink()
-    refuse_places(argparse.Namespace(**{**given, "disable_validation": True}))
+    training_input.refuse_input(argparse.Namespace(**{**given, "disable_validation": True}), task)
+    with pytest.raises(InputError, match="has no valid.src-tgt.src.idx"):
+        training_input.refuse_input(argparse.Namespace(**given), task)
 
 
 def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
@@ -255,19 +262,22 @@ def test_a_foreign_file_to_go_on_from(capsys, monkeypatch, copies, tmp_path):
 @pytest.mark.parametrize(
     "place, words",
     [
-        ("file", "--save-dir .*file: .*file is a file: name another folder"),
-        ("file/runs", "--save-dir .*file/runs: .*file is a file: name another"),
+        ("file", "--save-dir: Not a directory: '.*file.*': name another folder"),
+        ("file/runs", "--save-dir: Not a directory: '.*file/runs': name another folder"),
         pytest.param(
             "locked/runs",
-            "locked may not be written to: name another",
+            "--save-dir: Permission denied: '.*locked/runs': name another folder",
             marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write"),
         ),
     ],
 )
-def test_no_folder_to_save_in(capsys, monkeypatch, copies, tmp_path, place, words):
+def test_no_folder_to_save_in(command, copies, tmp_path, place, words):
+    """fairseq makes the folder before it asks for the task."""
     (tmp_path / "file").write_text("precious")
     (tmp_path / "locked").mkdir(mode=0o500)
-    assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / place, PLAIN, ""))
+    more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path / place} {TRAINED}"
+    done = command("fairseq-train", copies, *more.split(), ok=False)
+    assert "Traceback" not in done.stderr and re.search(words, done.stderr.splitlines()[-1])
     assert (tmp_path / "file").read_text() == "precious"
 
 

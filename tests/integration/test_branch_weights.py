@@ -7,8 +7,8 @@ import shutil
 import pytest
 import torch
 
-from user_dir.branch_log import log_name
 from user_dir.tools.plot_branch_weights import read_run
+from user_dir.weighted.log import log_name
 
 from support import families_with, train
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq_cli import generate, interactive, train, validate
 
-from user_dir.checkpoint_files import load
+from user_dir.checkpoints.files import load
 from user_dir.errors import InputError
 from user_dir.tools import (
     ablate_branch_weights,
@@ -183,7 +183,7 @@ def test_old_options_beside_the_new_ones(invoke, good, marker, tmp_path):
 
 def test_a_configuration_is_not_evaluated(marker):
     """fairseq calls eval() on --adam-betas, which stand in a configuration of fairseq-hydra-train, too."""
-    from user_dir.optimizer import refuse_betas
+    from user_dir.training.optimizer import refuse_betas
 
     for betas in (f"open({str(marker)!r}, 'w')", "(0.9,)", 0.9, "0.9, x"):
         with pytest.raises(InputError, match="give two numbers"):

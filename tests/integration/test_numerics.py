@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from user_dir.architectures import FAMILIES
-from user_dir.checkpoint_files import load
-from user_dir.translator import Translator
+from user_dir.checkpoints.files import load
+from user_dir.serving.translator import Translator
+from user_dir.transformer.architectures import FAMILIES
 
 from support import PROJECT, assert_on_simplex, train
 

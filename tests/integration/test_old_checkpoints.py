@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from user_dir.architectures import FAMILIES
-from user_dir.translator import Translator
+from user_dir.serving.translator import Translator
+from user_dir.transformer.architectures import FAMILIES
 
 from support import PROJECT
 

@@ -14,8 +14,8 @@ import time
 import pytest
 import torch
 
-from user_dir.architectures import FAMILIES
-from user_dir.processes import refuse_processes
+from user_dir.training.processes import refuse_processes
+from user_dir.transformer.architectures import FAMILIES
 
 from support import train
 
@@ -55,7 +55,7 @@ def test_one_process_of_torchruns_is_not_refused(monkeypatch):
 
 
 def test_translating_under_torchrun_is_not_refused(saved, monkeypatch):
-    from user_dir.checkpoints import load_models
+    from user_dir.serving.models import load_models
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     _, checkpoint, data = saved("vaswani_transformer_tiny")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from user_dir.architectures import FAMILIES
+from user_dir.transformer.architectures import FAMILIES
 
 from support import PROJECT, train
 

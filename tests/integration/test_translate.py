@@ -16,9 +16,9 @@ from fairseq import models
 from fairseq.data import Dictionary
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
-from user_dir.architectures import FAMILIES
-from user_dir.model import TransformerModel
-from user_dir.translator import Translator
+from user_dir.serving.translator import Translator
+from user_dir.transformer.architectures import FAMILIES
+from user_dir.transformer.model import TransformerModel
 
 from support import PROJECT, SMALL, save_checkpoint, train
 

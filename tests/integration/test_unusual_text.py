@@ -12,8 +12,8 @@ import time
 
 import pytest
 
+from user_dir.serving.translator import Translator
 from user_dir.tools import translate as tool
-from user_dir.translator import Translator
 
 from support import PROJECT
 

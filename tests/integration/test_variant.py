@@ -6,9 +6,9 @@ import sys
 import pytest
 import torch
 
-from user_dir.architectures import FAMILIES
 from user_dir.errors import InputError
-from user_dir.layers import SELF_ATTENTIONS
+from user_dir.transformer.architectures import FAMILIES
+from user_dir.transformer.layers import SELF_ATTENTIONS
 
 from support import PROJECT, run
 

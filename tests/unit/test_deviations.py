@@ -9,9 +9,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 
-from user_dir.architectures import FAMILIES, SIZES, size_options
-from user_dir.branch_log import branched_blocks
 from user_dir.task import FastTranslationConfig, FastTranslationTask
+from user_dir.transformer.architectures import FAMILIES, SIZES, size_options
+from user_dir.weighted.log import branched_blocks
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 

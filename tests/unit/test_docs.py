@@ -10,9 +10,9 @@ import pytest
 from fairseq.models.transformer import TransformerConfig
 from fairseq.optim.adam import FairseqAdamConfig
 
-from user_dir.architectures import FAMILIES, SIZES
 from user_dir.config import VariantConfig
-from user_dir.optimizer import FusedAdamConfig
+from user_dir.training.optimizer import FusedAdamConfig
+from user_dir.transformer.architectures import FAMILIES, SIZES
 
 from support import PROJECT
 

@@ -9,7 +9,7 @@ from torch.multiprocessing import ProcessRaisedException
 
 from user_dir.config import UnsupportedOption
 from user_dir.errors import InputError, say_refusals_in_one_line
-from user_dir.translator import Translator
+from user_dir.serving.translator import Translator
 
 
 @pytest.mark.parametrize("wrapped", [asyncio.create_task, lambda opening: asyncio.wait_for(opening, 60)])

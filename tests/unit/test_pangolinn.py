@@ -6,7 +6,7 @@ import pytest
 import torch
 from pangolinn import seq2seq
 
-from user_dir.architectures import FAMILIES
+from user_dir.transformer.architectures import FAMILIES
 
 from support import EOS, PAD, PRE_NORM, SMALL
 
@@ -75,6 +75,6 @@ def test_passes(check, wrapper, suite, test, family, norm):
 
 @pytest.mark.parametrize("wrapper, suite, test", [case for case in CASES if case[2] != "test_padding_area_is_zero"])
 def test_fails_without_the_mask(check, monkeypatch, wrapper, suite, test):
-    monkeypatch.setattr("user_dir.attention.visible_keys", lambda *_: None)
+    monkeypatch.setattr("user_dir.attention.multihead.visible_keys", lambda *_: None)
     with pytest.raises(AssertionError):
         check(wrapper, suite, test, next(iter(FAMILIES)))

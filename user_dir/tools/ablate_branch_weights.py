@@ -20,12 +20,12 @@ from fairseq.logging import metrics
 from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
-from ..branch_log import branched_blocks
-from ..checkpoints import data_of
 from ..errors import InputError
-from ..preparation import joined, preparation_of
-from ..search_settings import search_settings
-from ..translator import Translator
+from ..serving.models import data_of
+from ..serving.preparation import joined, preparation_of
+from ..serving.search_settings import search_settings
+from ..serving.translator import Translator
+from ..weighted.log import branched_blocks
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.metrics import TOKENS, token_bleu
 from .shared.translations import read_lines

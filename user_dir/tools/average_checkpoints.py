@@ -12,8 +12,8 @@ import re
 
 import torch
 
-from ..checkpoints import load
 from ..errors import InputError
+from ..serving.models import load
 from .shared.command import exit_in_one_line, new_parser, positive
 from .shared.files import write
 

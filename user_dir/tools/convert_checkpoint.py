@@ -19,10 +19,10 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
-from ..checkpoint_files import reading
+from ..checkpoints.files import reading
+from ..checkpoints.trusted import every, refuse_evaluated
 from ..config import VariantConfig, refuse_unsupported
 from ..errors import InputError
-from ..evaluated_options import every, refuse_evaluated
 from .shared.command import exit_in_one_line, new_parser
 from .shared.files import write
 

@@ -27,10 +27,10 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from torch import Tensor
 
-from ..checkpoints import data_of
 from ..errors import InputError
-from ..preparation import preparation_of
-from ..translator import Translator
+from ..serving.models import data_of
+from ..serving.preparation import preparation_of
+from ..serving.translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, positive
 from .shared.files import write

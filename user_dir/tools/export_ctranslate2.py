@@ -13,11 +13,11 @@ import tempfile
 
 import torch
 
-from ..checkpoints import data_of, load_models
 from ..errors import InputError
-from ..exported_translator import write_facts
-from ..search_settings import kept_settings
-from ..translator import longest
+from ..serving.exported_translator import write_facts
+from ..serving.models import data_of, load_models
+from ..serving.search_settings import kept_settings
+from ..serving.translator import longest
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")

@@ -20,8 +20,8 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from ..checkpoints import data_of, load_models
 from ..errors import InputError
+from ..serving.models import data_of, load_models
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 from .shared.files import write
 

@@ -22,7 +22,7 @@ import argparse
 from torch import Tensor
 
 from ..errors import InputError
-from ..translator import Translator
+from ..serving.translator import Translator
 from .attention_page import attention, page
 from .shared.attentions import ATTENTIONS, attention_weights, attentions_of, subwords
 from .shared.command import add_checkpoint, add_data, add_picture, add_search, exit_in_one_line, new_parser

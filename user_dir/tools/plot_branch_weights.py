@@ -11,9 +11,9 @@ output, or its --log-file.
 import pathlib
 import re
 
-from ..branch_log import BLOCKS, log_name
-from ..checkpoints import load, options
 from ..errors import InputError
+from ..serving.models import load, options
+from ..weighted.log import BLOCKS, log_name
 from .shared.command import add_picture, exit_in_one_line, new_parser
 from .shared.pictures import line_style, new_figure, save
 from .shared.training_log import read_log

@@ -15,8 +15,8 @@ import re
 import torch
 from torch import Tensor
 
-from ..checkpoints import load, options
 from ..errors import InputError
+from ..serving.models import load, options
 from .shared.command import add_checkpoint, add_picture, exit_in_one_line, new_parser
 from .shared.pictures import new_figure, save
 

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 from tqdm import tqdm
 
 from ..errors import InputError
-from ..exported_translator import ExportedTranslator
-from ..text_translator import TextTranslator
+from ..serving.exported_translator import ExportedTranslator
+from ..serving.text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.files import write
 
@@ -101,8 +101,8 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
 
 def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None:
     """--autocast where nobody chose: that of the training (None), but "off" where bfloat16 gains nothing."""
-    from ..checkpoints import load, options
-    from ..translator import torch_device
+    from ..serving.models import load, options
+    from ..serving.translator import torch_device
     from .shared.precision import faster
 
     trained = {options(load(path, mmap=True), "model").get("autocast", "off") for path in checkpoints}
@@ -118,7 +118,7 @@ def opened(args: argparse.Namespace) -> TextTranslator:
                 name = option.replace("_", "-")
                 raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave --{name} out")
         return ExportedTranslator(args.checkpoint, **given)
-    from ..translator import Translator
+    from ..serving.translator import Translator
 
     checkpoints = [args.checkpoint, *args.ensemble]
     autocast = args.autocast or precision(checkpoints, args.device)

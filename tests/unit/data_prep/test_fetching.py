@@ -24,6 +24,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     `cut` ends an answer after so many bytes, `answers` may hold it back.
     """
+
     daemon_threads = True
 
     def __init__(self):

@@ -183,9 +183,7 @@ def test_bombs_end_at_a_size(tmp_path, monkeypatch, bomb):
     monkeypatch.setattr(text, "LONGEST", 2**16)
     (tmp_path / "a.gz").write_bytes(gzip.compress(bomb))
     read = 0
-    with pytest.raises(
-        PreparationError, match="a.gz: larger than .*; unpack .*--train|longer than 65,536"
-    ):
+    with pytest.raises(PreparationError, match="a.gz: larger than .*; unpack .*--train|longer than 65,536"):
         for line in lines_within(tmp_path / "a.gz", []):
             read += len(line) + 1
     assert read <= 2**16

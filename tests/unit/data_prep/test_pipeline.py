@@ -23,7 +23,7 @@ def talk(lines) -> str:
 def test_the_standard_split_of_iwslt14(tmp_path):
     """An archive of that form, against the steps of fairseq's prepare-iwslt14.sh written out."""
     generator = random.Random(6)
-    words = "der die das Haus, sagte \"gut\" und l'Homme (Applaus) z.B. 5,5".split()
+    words = 'der die das Haus, sagte "gut" und l\'Homme (Applaus) z.B. 5,5'.split()
     texts = {"de": [], "en": []}
     for number in range(300):
         least, most = (0, 12) if number % 9 else (100, 200)

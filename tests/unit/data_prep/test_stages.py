@@ -14,6 +14,7 @@ from unit.data_prep.support import write
 
 class Recorder:
     """Runs three stages and notes which of them did anything."""
+
     def __init__(self, output: Path):
         self.output, self.done = output, []
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from user_dir.architectures import FAMILIES
+from user_dir.serving.translator import Translator
 from user_dir.tools import describe_heads as tool
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
-from user_dir.translator import Translator
+from user_dir.transformer.architectures import FAMILIES
 
 from support import PROJECT
 
@@ -119,7 +119,7 @@ def test_a_set_without_references(refusal, data):
 
 
 def test_a_sentence_that_is_too_long(refusal, data, monkeypatch):
-    monkeypatch.setattr("user_dir.model.TransformerModel.max_positions", lambda self: (1024, 5))
+    monkeypatch.setattr("user_dir.transformer.model.TransformerModel.max_positions", lambda self: (1024, 5))
     line = refusal(*describe(data, "--output", data / "heads.md"))
     reason = "has 7 and 7 subwords, and the model takes at most 1024 and 5: leave it out"
     assert re.search(f"sentence 1 of test of .* {reason}", line)

@@ -7,10 +7,10 @@ import types
 import pytest
 import torch
 
-from user_dir.exported_translator import ExportedTranslator
+from user_dir.serving.exported_translator import ExportedTranslator
+from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
-from user_dir.translator import Translator
 
 from support import EOS, PRE_NORM, PROJECT, randomise, run
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from user_dir.checkpoints import load_models
+from user_dir.serving.models import load_models
 from user_dir.tools import export_torchscript as tool
 
 from support import PAD, PRE_NORM, PROJECT, randomise

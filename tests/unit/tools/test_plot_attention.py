@@ -10,11 +10,11 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from user_dir.architectures import FAMILIES  # noqa: E402
+from user_dir.serving.translator import Translator  # noqa: E402
 from user_dir.tools import attention_page  # noqa: E402
 from user_dir.tools import plot_attention as tool  # noqa: E402
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of  # noqa: E402
-from user_dir.translator import Translator  # noqa: E402
+from user_dir.transformer.architectures import FAMILIES  # noqa: E402
 
 from support import write_preparation  # noqa: E402
 

@@ -7,8 +7,8 @@ import torch
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from user_dir.architectures import FAMILIES
-from user_dir.branch_log import BranchLog
+from user_dir.transformer.architectures import FAMILIES
+from user_dir.weighted.log import BranchLog
 
 pytest.importorskip("matplotlib")
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from user_dir.serving.translator import Hypothesis, Translator
 from user_dir.tools import translate as tool
 from user_dir.tools.shared import precision as shared_precision
-from user_dir.translator import Hypothesis, Translator
 
 from support import PROJECT, write_preparation
 

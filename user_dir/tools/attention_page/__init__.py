@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from ...attention import MultiheadAttention
+from ...attention.multihead import MultiheadAttention
 from ..shared.attentions import ATTENTIONS
 from ..shared.pictures import COLOURS
 

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from sacremoses import MosesDetokenizer
 from torch import Tensor
 
-from ...attention import MultiheadAttention
+from ...attention.multihead import MultiheadAttention
 from ...errors import InputError
 
 

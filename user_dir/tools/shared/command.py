@@ -9,7 +9,7 @@ import sys
 import threading
 
 from ...errors import InputError
-from ...search_settings import DEFAULTS
+from ...serving.search_settings import DEFAULTS
 
 
 def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:

@@ -1,0 +1,119 @@
+"""Restricted self-attention against a loop over sentences, heads and the positions that are seen."""
+
+import pytest
+import torch
+
+from user_dir.attention.multihead import MultiheadAttention
+from user_dir.attention.restricted import Restricted
+from user_dir.config import VariantConfig
+from user_dir.errors import InputError
+from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.transformer.architectures import FAMILIES
+from user_dir.transformer.layers import joined
+
+from support import PAD, heads_by_equation
+
+MODEL, HEADS, LENGTH = 4, 2, 24
+KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3}}
+RESTRICTED = {"restricted_attention": "both", "neighbourhood": 5}
+
+
+def build_attention(kind, neighbourhood):
+    torch.manual_seed(1)
+    options = {"neighbourhood": neighbourhood, "self_attention": True, **KINDS[kind]}
+    return joined(Restricted, kind)(MODEL, HEADS, **options).double()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("neighbourhood", [1, 6, 21, 46])  # 46: the whole sentence
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+def test_values_and_gradients_equal_the_equation(kind, neighbourhood, causal):
+    module = build_attention(kind, neighbourhood)
+    x = torch.randn(LENGTH, 2, MODEL, dtype=torch.double, requires_grad=True)
+    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+    padding[0, -3:] = neighbourhood > 1  # else these see nothing
+    mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1) if causal else None
+    heads, expected_weights = heads_by_equation(module, x, x, padding, causal)
+    real = ~padding.T[:, :, None]  # what padded ones get is read nowhere
+    inputs = [x, *module.parameters()]
+    direction = torch.randn_like(x) * real
+    expected = module.out_proj(heads.flatten(2))
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    for need_weights in (False, True):
+        options = {"need_weights": need_weights, "need_head_weights": need_weights}
+        output, weights = module(x, x, x, key_padding_mask=padding, attn_mask=mask, **options)
+        torch.testing.assert_close(output * real, expected * real)
+        torch.testing.assert_close(torch.autograd.grad((output * direction).sum(), inputs), expected_gradients)
+    torch.testing.assert_close(weights.transpose(0, 1)[1], expected_weights[1])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("neighbourhood", [1, 6])
+def test_cached_self_attention_equals_full(kind, neighbourhood):
+    """Of what came before nothing is kept but the neighbours."""
+    module, x = build_attention(kind, neighbourhood), torch.randn(LENGTH, 3, MODEL, dtype=torch.double)
+    full, _ = module(x, x, x, attn_mask=torch.full((LENGTH, LENGTH), float("-inf")).triu(1), need_weights=False)
+    state, outputs = {}, []
+    for part in x.split(1):
+        outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
+        cache = module._get_input_buffer(state)
+        assert cache["length"] == len(cache["keys"]) <= module.reach
+    torch.testing.assert_close(torch.cat(outputs), full)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_traced_one_computes_the_same(kind):
+    """A program of one length."""
+    module, x = build_attention(kind, 6).requires_grad_(False), torch.randn(LENGTH, 3, MODEL).double()
+
+    def attend(x):
+        return module(x, x, x, need_weights=False)[0]
+
+    torch.testing.assert_close(torch.jit.trace(attend, x, check_trace=False)(x), attend(x))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_decoding_equals_full_decoding(build, batch, family):
+    """Word by word, with beams that change places within their sentence."""
+    model = build(f"{family}_base", **RESTRICTED).double()
+    encoder_out = model.encoder(batch["src_tokens"][[0, 0, 2, 2]], batch["src_lengths"][[0, 0, 2, 2]])
+    tokens, state = torch.randint(4, 50, (4, 30)), {}
+    for end in range(1, 31):
+        full = model.decoder(tokens[:, :end], encoder_out=encoder_out)[0][:, -1]
+        step = model.decoder(tokens[:, :end], encoder_out=encoder_out, incremental_state=state)[0][:, -1]
+        torch.testing.assert_close(step, full)
+        order = torch.tensor([[0, 1, 3, 2], [1, 1, 2, 2]][end % 2])
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        tokens = tokens[order]
+
+
+@pytest.mark.parametrize("side", ["none", "encoder", "decoder", "both"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_which_side(build, family, side):
+    """A far word changes what a position of one layer computes where that side is not restricted."""
+    options = {"restricted_attention": side, "neighbourhood": 5, "encoder_layers": 1, "decoder_layers": 1}
+    model = build(f"{family}_base", **options).double()
+    words = torch.randint(4, 50, (1, 30))
+    other = words.clone()
+    other[0, 3] = 4 + (words[0, 3] - 3) % 46
+    encoded = [model.encoder(each, torch.tensor([30]))["encoder_out"][0] for each in (words, other)]
+    same = torch.isclose(*encoded).all(-1)[:, 0].tolist()
+    assert same == [side in ("encoder", "both") and abs(position - 3) > 2 for position in range(30)]
+    constant = model.encoder(words, torch.tensor([30]))
+    decoded = [model.decoder(each, encoder_out=constant)[0][0] for each in (words, other)]
+    same = torch.isclose(*decoded).all(-1).tolist()
+    assert same == [position < 3 or (side in ("decoder", "both") and position > 5) for position in range(30)]
+
+
+def test_padding_changes_nothing(build):
+    model = build("weighted_relative_transformer_base", **RESTRICTED).double()
+    words = torch.randint(4, 50, (1, 25))
+    padded = torch.cat([torch.full((1, 9), PAD), words], dim=1)
+    expected, found = (model.encoder(each, torch.tensor([25]))["encoder_out"][0] for each in (words, padded))
+    torch.testing.assert_close(found[9:], expected)
+
+
+def test_no_neighbourhood():
+    assert VariantConfig.restricted_attention == "none"
+    with pytest.raises(InputError, match="--neighbourhood 0: a position sees at least itself"):
+        build_attention(MultiheadAttention, 0)

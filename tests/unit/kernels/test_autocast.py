@@ -1,0 +1,35 @@
+"""--autocast bf16 of a module: what does not show in whole models, whose layers have one product of each input."""
+
+import types
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from user_dir.kernels.autocast import autocast
+
+
+class TwoProducts(nn.Module):
+    """Of one input, as a variant may have them."""
+
+    cfg = types.SimpleNamespace(autocast="bf16")
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    @autocast
+    def forward(self, x):
+        return (self.first(x) * self.second(x)).float()
+
+
+def test_activation_checkpointing_adds_gradients_in_float32():
+    """Run again, a layer's input is a leaf, of which torch would keep one cast for all products."""
+    torch.manual_seed(1)
+    module, x = TwoProducts(), torch.randn(32, 64, requires_grad=True)
+    gradients = []
+    for y in (module(x * 1), checkpoint(module, x * 1, use_reentrant=True)):  # as fairseq's checkpoint_wrapper
+        y.square().sum().backward()
+        gradients.append(x.grad)
+        x.grad = None
+    assert torch.equal(*gradients)

@@ -1,0 +1,191 @@
+"""Relative positions against a loop over sentences, heads and pairs of positions."""
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from user_dir.relative import kernel as relative_kernel
+from user_dir.relative.attention import RelativeMultiheadAttention
+
+from support import EOS, PAD, PRE_NORM, heads_by_equation
+
+HEADS, MODEL = 2, 8
+
+
+def build_attention(k, **options):
+    torch.manual_seed(1)
+    return RelativeMultiheadAttention(MODEL, HEADS, distance=k, self_attention=True, **options).double()
+
+
+TABLES = [
+    {"keys": True, "values": True, "shared": False},
+    {"keys": True, "values": True, "shared": True},
+    {"keys": True, "values": False, "shared": False},
+    {"keys": False, "values": True, "shared": True},
+]
+KINDS = [("encoder", "left"), ("encoder", "right"), ("encoder", ""), ("decoder", ""), ("decoder", "right")]
+
+
+@pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
+@pytest.mark.parametrize("length, k", [(3, 5), (5, 4), (5, 5), (6, 5), (9, 2), (9, 1), (5, 0), (1, 2)])
+@pytest.mark.parametrize("kind, padded", KINDS)
+def test_values_and_gradients_equal_the_equations(kind, padded, length, k, tables, monkeypatch):
+    """Below, at and beyond k; all heads in one piece and one by one."""
+    module = build_attention(k, **tables)
+    x = torch.randn(length, 3, MODEL, dtype=torch.double, requires_grad=True)
+    padding = torch.zeros(3, length, dtype=torch.bool)
+    if padded and length > 1:
+        padding[0, 0 if padded == "left" else -1] = True
+        padding[1, slice(0, 2) if padded == "left" else slice(-2, None)] = length > 2
+    mask = torch.full((length, length), float("-inf"), dtype=torch.double).triu(1) if kind == "decoder" else None
+    inputs, direction = [x, *module.parameters()], torch.randn_like(x)
+    heads, expected_weights = heads_by_equation(module, x, x, padding, causal=kind == "decoder")
+    expected = module.out_proj(heads.flatten(2))
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    for group in (1, 2**20):
+        monkeypatch.setattr(relative_kernel, "GROUP", group)
+        for need_weights in (False, True):
+            options = {"need_weights": need_weights, "need_head_weights": need_weights, "attn_mask": mask}
+            output, weights = module(x, x, x, key_padding_mask=padding if padded else None, **options)
+            gradients = torch.autograd.grad((output * direction).sum(), inputs)
+            torch.testing.assert_close(output, expected)
+            torch.testing.assert_close(gradients, expected_gradients)
+        torch.testing.assert_close(weights.transpose(0, 1), expected_weights)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_row_within_reach_gets_gradient(causal):
+    module, x = build_attention(4), torch.randn(4, 3, MODEL, dtype=torch.double)
+    mask = torch.full((4, 4), float("-inf"), dtype=torch.double).triu(1) if causal else None
+    module(x, x, x, attn_mask=mask, need_weights=False)[0].square().sum().backward()
+    within = [abs(j) < 4 and not (causal and j > 0) for j in range(-4, 5)]
+    for table in (module.relative_keys, module.relative_values):
+        assert (table.grad.abs().amax(dim=(0, 2)) > 0).tolist() == within
+
+
+@pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
+def test_cached_self_attention_equals_full(tables):
+    """Five times k."""
+    module, x = build_attention(3, **tables), torch.randn(15, 3, MODEL, dtype=torch.double)
+    full, full_weights = module(x, x, x, attn_mask=torch.full((15, 15), float("-inf"), dtype=torch.double).triu(1))
+    for need_weights in (False, True):
+        state, outputs = {}, []
+        for seen, part in enumerate(x.split(1), start=1):
+            output, weights = module(part, part, part, incremental_state=state, need_weights=need_weights)
+            if need_weights:
+                torch.testing.assert_close(weights, full_weights[:, seen - 1 : seen, :seen])
+            outputs.append(output)
+        torch.testing.assert_close(torch.cat(outputs), full)
+
+
+def test_a_row_that_sees_only_padding_is_finite():
+    module, x = build_attention(2), torch.randn(5, 3, MODEL, dtype=torch.double, requires_grad=True)
+    padding = torch.tensor([[True] * 5, [False] * 5, [True] * 4 + [False]])
+    output, _ = module(x, x, x, key_padding_mask=padding, need_weights=False)
+    output.sum().backward()
+    assert torch.isfinite(output).all() and torch.isfinite(x.grad).all()
+
+
+def test_negative_distance_is_refused():
+    with pytest.raises(ValueError, match="cannot be negative .-1"):
+        build_attention(-1)
+
+
+# whole models
+
+
+@pytest.fixture(params=[{}, PRE_NORM], ids=["post", "pre"])
+def model(request, build):
+    return build("relative_transformer_base", relative_distance=3, **request.param).double()
+
+
+def test_tables_are_where_the_options_say(build):
+    def tables(size, **options):
+        attention = build(f"relative_transformer_{size}", **options).encoder.layers[0].self_attn
+        return {name: tuple(value.shape) for name, value in attention.state_dict().items() if "relative" in name}
+
+    assert tables("base") == {"relative_keys": (4, 33, 4), "relative_values": (4, 33, 4)}
+    assert tables("big") == {"relative_keys": (17, 4), "relative_values": (17, 4)}
+    assert tables("base", relative_positions="keys") == {"relative_keys": (4, 33, 4)}
+    assert tables("base", relative_positions="values", relative_distance=1) == {"relative_values": (4, 3, 4)}
+    assert tables("base", relative_positions="neither") == {}
+    names = [name for name, _ in build("relative_transformer_base").named_parameters() if "relative" in name]
+    assert len(names) == 8 and all(".self_attn." in name for name in names)  # 2 tables × (2 + 2) layers
+
+
+def test_initial_tables_have_glorots_variance():
+    torch.manual_seed(1)
+    for shared in (True, False):
+        module = RelativeMultiheadAttention(512, 8, distance=16, shared=shared, self_attention=True)
+        for table in (module.relative_keys, module.relative_values):
+            assert abs(table.std() / (2 / (33 + 64)) ** 0.5 - 1) < 0.05
+        assert not torch.equal(module.relative_keys, module.relative_values)
+
+
+def test_shifting_a_sentence_by_padding_changes_nothing(model, batch):
+    source, target = batch["src_tokens"][:1], batch["prev_output_tokens"][:1]
+    expected, _ = model(source, None, target)
+    pad = torch.full((1, 9), PAD)
+    for shifted in (torch.cat([pad, source], 1), torch.cat([source, pad], 1), torch.cat([pad, source, pad], 1)):
+        torch.testing.assert_close(model(shifted, None, target)[0], expected)
+    logits, _ = model(source, None, torch.cat([pad, target], 1))
+    torch.testing.assert_close(logits[:, 9:], expected)
+
+
+def test_position_embeddings_are_added_only_if_asked(build):
+    """Order is seen by a bag-of-words model only where there are positions of some kind; scale and dropout stay."""
+    words = torch.tensor([[5, 6, 7, 8, EOS]])
+    for positions in ("keys_and_values", "neither"):
+        for absolute in ("add", "omit"):
+            model = build("relative_transformer_base", relative_positions=positions, absolute_positions=absolute)
+            for side in (model.encoder, model.decoder):
+                assert (side.embed_positions is None) == (absolute == "omit")
+                assert (side.embed_scale, side.dropout_module.p) == (4, 0.1)
+            outputs = [model.encoder(x, None)["encoder_out"][0].sum(0) for x in (words, words[:, [1, 3, 0, 2, 4]])]
+            assert torch.allclose(*outputs, atol=1e-5) == (positions == "neither" and absolute == "omit")
+
+
+def test_with_sinusoids_and_no_tables_it_is_the_plain_transformer(build, batch):
+    plain = build("vaswani_transformer_base")
+    model = build("relative_transformer_base", relative_positions="neither", absolute_positions="add")
+    assert torch.equal(model(**batch)[0], plain(**batch)[0])
+
+
+def test_embedding_dropout_acts_without_sinusoids(build, batch):
+    model = build("relative_transformer_base").train()
+    embedded, _ = model.encoder.forward_embedding(batch["src_tokens"])
+    assert 0 < (embedded == 0).float().mean() < 0.3
+
+
+def test_decoding_far_beyond_k(model, batch):
+    """Lengths of ten times k, with a source as long, beams changing places and forced tokens."""
+    torch.manual_seed(3)
+    encoder_out = model.encoder(torch.randint(4, 50, (5, 30)), None)
+    tokens, state = torch.randint(4, 50, (5, 0)), {}
+    for _ in range(32):
+        tokens = torch.cat([tokens, torch.randint(4, 50, (5, 1))], dim=1)
+        full, _ = model.decoder(tokens, encoder_out=encoder_out)
+        step, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
+        torch.testing.assert_close(step, full[:, -1:])
+        order = torch.randint(0, 5, (5,))
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        encoder_out, tokens = model.encoder.reorder_encoder_out(encoder_out, order), tokens[order]
+
+
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_beam_search_scores_are_those_of_full_decoding(model, batch, dictionary, prefix):
+    """Every hypothesis of a beam, with and without a forced prefix, scores what the whole decoder gives it."""
+    inputs = {name: batch[name] for name in ("src_tokens", "src_lengths")}
+    forced = batch["prev_output_tokens"][:, 1 : 1 + prefix] if prefix else None
+    generator = SequenceGenerator([model], dictionary, beam_size=4, min_len=15, max_len_b=18)
+    hypotheses = generator.generate([model], {"net_input": inputs}, prefix_tokens=forced)
+    for i, beam in enumerate(hypotheses):
+        for hypothesis in beam:
+            tokens = hypothesis["tokens"]
+            if prefix and PAD not in forced[i]:
+                assert torch.equal(tokens[:prefix], forced[i])
+            shifted = torch.cat([tokens[-1:], tokens[:-1]])[None]
+            logits, _ = model(batch["src_tokens"][i : i + 1], None, shifted)
+            scores = logits.log_softmax(-1)[0].gather(-1, tokens[:, None])[:, 0]
+            found = hypothesis["positional_scores"].double()
+            torch.testing.assert_close(found[prefix:], scores[prefix:], atol=1e-5, rtol=1e-5)

@@ -1,0 +1,253 @@
+"""Our beam search against fairseq's, with the same model: the same hypotheses, scores and order."""
+
+import argparse
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks.translation import TranslationTask
+
+from user_dir.errors import InputError
+from user_dir.search import beam as generator
+from user_dir.search.beam import Hypotheses, best_of_groups, best_words
+from user_dir.task import FastTranslationConfig, FastTranslationTask
+from user_dir.transformer.architectures import FAMILIES
+from user_dir.transformer.model import TransformerModel
+
+from support import EOS, PAD, assert_same, randomise, words
+
+CARRIED = {
+    "beams": {},
+    "one beam": {"beam": 1},
+    "many beams": {"beam": 20},
+    "length penalty, longer, hotter": {"lenpen": 0.6, "min_len": 4, "temperature": 1.5},
+    "sums of probabilities": {"unnormalized": True},
+    "unknown words wanted": {"unkpen": -9.0},
+    "no room": {"max_len_b": 2},
+    "short": {"max_len_a": 0.5, "max_len_b": 1},
+    "empty sentences allowed": {"min_len": 0},
+}
+# Random weights with which hypotheses of several lengths are found.
+SEEDS = {
+    "vaswani_transformer": (33, 8, 29),
+    "relative_transformer": (25, 37, 2),
+    "weighted_transformer": (3, 34, 20),
+    "weighted_relative_transformer": (21, 26, 10),
+}
+LEFT_TO_FAIRSEQ = {
+    "sampling": {"sampling": True},
+    "n-grams": {"no_repeat_ngram_size": 2},
+    "length of the source": {"match_source_len": True},
+    "diverse beams": {"diverse_beam_groups": 2},
+    "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
+    "as many beams as words": {"beam": 40},
+}
+FORMS = ("fairseq", "vaswani")  # of the length penalty
+
+
+@pytest.fixture(autouse=True)
+def groups(monkeypatch):
+    """Small models, too, have their best words found by groups."""
+    monkeypatch.setattr(generator, "LARGE", 0)
+
+
+@pytest.fixture
+def models(build):
+    """models(family, number): models of random weights, ready to generate."""
+
+    def models(family="vaswani_transformer", number=1, **options):
+        found = [randomise(build(f"{family}_base", **options), seed) for seed in SEEDS[family][:number]]
+        for model in found:
+            model.make_generation_fast_(need_attn=False)  # as fairseq-generate
+        return found
+
+    return models
+
+
+@pytest.fixture
+def search(dictionary, batch):
+    """search(task, models, …): hypotheses of the generator that the task builds, for these sources."""
+    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
+
+    def search(task, models, *, prefix=None, form="fairseq", **options):
+        args = argparse.Namespace(**{"beam": 4, "max_len_b": 12, **options})
+        built = task(FastTranslationConfig(lenpen_form=form), dictionary, dictionary).build_generator(models, args)
+        torch.manual_seed(1)
+        return built.generate(models, sample, prefix_tokens=prefix)
+
+    return search
+
+
+@pytest.fixture
+def both(search, monkeypatch):
+    """both(models, …): our hypotheses and fairseq's; `left`: fairseq's generator is to search in both cases."""
+
+    def both(models, left=False, **options):
+        expected = search(TranslationTask, models, **options)
+        calls, fairseqs = [], SequenceGenerator._generate
+        with monkeypatch.context() as patch:
+            patch.setattr(SequenceGenerator, "_generate", lambda *args: calls.append(1) or fairseqs(*args))
+            found = search(FastTranslationTask, models, **options)
+        assert bool(calls) == left
+        return found, expected
+
+    return both
+
+
+@pytest.mark.parametrize("options", CARRIED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hypotheses(models, both, family, options):
+    found, expected = both(models(family), **CARRIED[options])
+    assert_same(found, expected)
+    if options == "beams":  # what makes the test worth something
+        assert len({len(hypothesis) for hypothesis in words(found)}) > 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ensembles(models, both, family):
+    found, expected = both(models(family, 3))
+    assert_same(found, expected)
+    assert words(found) != words(both(models(family))[0])
+
+
+def test_another_first_word(models, dictionary, batch):
+    (model,) = models()
+    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
+    ours = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=12))
+    found = ours.generate([model], {"net_input": batch}, bos_token=7)
+    assert_same(found, SequenceGenerator._generate(ours, {"net_input": batch}, bos_token=7))
+    assert words(found) != words(ours.generate([model], {"net_input": batch}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"min_len": 0},
+        LEFT_TO_FAIRSEQ["n-grams"],
+        LEFT_TO_FAIRSEQ["diverse beams"],
+        LEFT_TO_FAIRSEQ["forced prefix"],
+        {"print_alignment": "hard"},
+    ],
+    ids=str,
+)
+def test_length_penalty_of_the_paper(models, search, options):
+    """Section 6.1: log p / ((5 + length)/6)^α, whoever searches; that orders the hypotheses and finds no others."""
+    ours = models()
+    by_form = {form: search(FastTranslationTask, ours, form=form, lenpen=2.0, **options) for form in FORMS}
+    assert words(by_form["vaswani"]) != words(by_form["fairseq"])
+    for paper, fairseqs in zip(by_form["vaswani"], by_form["fairseq"], strict=True):
+        expected = []
+        for hypothesis in fairseqs:
+            log_p = sum(hypothesis["positional_scores"].tolist())
+            length = len(hypothesis["tokens"])
+            expected.append((log_p / ((5 + length) / 6) ** 2.0, hypothesis["tokens"].tolist()))
+        expected.sort(reverse=True)
+        assert [h["tokens"].tolist() for h in paper] == [tokens for _, tokens in expected]
+        assert [h["score"].item() for h in paper] == pytest.approx([score for score, _ in expected], rel=1e-5)
+
+
+def test_sums_and_references_have_no_length_penalty(models, search, dictionary):
+    ours = models()
+    assert_same(*(search(FastTranslationTask, ours, form=form, unnormalized=True) for form in FORMS))
+    task = FastTranslationTask(FastTranslationConfig(lenpen_form="vaswani"), dictionary, dictionary)
+    assert type(task.build_generator(ours, argparse.Namespace(score_reference=True))) is SequenceScorer
+
+
+@pytest.mark.parametrize("options", LEFT_TO_FAIRSEQ)
+def test_left_to_fairseq(models, both, options):
+    assert_same(*both(models(), left=True, **LEFT_TO_FAIRSEQ[options]))
+
+
+def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
+    (ours,), stock = models(), build("transformer")
+    stock.load_state_dict(ours.state_dict())
+    assert words(both([stock], left=True)[0]) == words(both([ours])[0])
+    both([ours, stock], left=True)
+    unprepared = randomise(build("vaswani_transformer_base"), 33)  # keeps attention weights
+    found, expected = both([unprepared], left=True)
+    assert_same(found, expected)
+    assert found[0][0]["attention"].numel() > 0
+
+
+def test_alignments_have_fairseqs_generator(models, dictionary):
+    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
+    built = task.build_generator(models(), argparse.Namespace(print_alignment="hard"))
+    assert type(built) is SequenceGeneratorWithAlignment
+
+
+def test_equal_scores_are_ordered_as_by_fairseq(models, both):
+    """Each word has a twin, so that every candidate's score is there twice, and which is taken is up to torch.topk."""
+    (model,) = models()
+    for table in (model.decoder.output_projection.weight.data, model.decoder.embed_tokens.weight.data):
+        table[5::2] = table[4::2]
+    found, expected = both([model])
+    assert_same(found, expected)
+    assert any({4, 5} & {word} for hypothesis in words(found) for word in hypothesis)
+
+
+def test_no_numbers(models, both, monkeypatch):
+    """Words whose probability is no number are never taken."""
+    fairseqs = TransformerModel.get_normalized_probs
+
+    def broken(*args, **kwargs):
+        log_probs = fairseqs(*args, **kwargs)
+        log_probs[..., 5::2] = float("nan")
+        return log_probs
+
+    monkeypatch.setattr(TransformerModel, "get_normalized_probs", broken)
+    found, expected = both(models())
+    assert_same(found, expected)
+    assert all(word % 2 == 0 for hypothesis in words(found) for word in hypothesis)
+
+
+def test_a_model_that_gives_no_numbers(models, search, monkeypatch):
+    nothing = lambda self, output, *args, **kwargs: torch.full_like(output[0], float("nan"))  # noqa: E731
+    monkeypatch.setattr(TransformerModel, "get_normalized_probs", nothing)
+    for task, error in ((TranslationTask, AssertionError), (FastTranslationTask, InputError)):
+        with pytest.raises(error):
+            search(task, models())
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_candidate_of_no_probability_is_not_complete(final):
+    """As of </s> before --min-len, where few other words are possible."""
+    hypotheses = Hypotheses(sentences=1, beam_size=2, eos=EOS)
+    scores, words = np.array([[-1.0, -math.inf, -math.inf, -math.inf]]), np.array([[5, EOS, 6, 7]])
+    hypotheses.extend(scores, words, np.zeros_like(words), final)
+    assert hypotheses.ended == [[]] and hypotheses.unfinished.tolist() == [0]
+    assert hypotheses.steps[-1].words.tolist() == [5, EOS]
+
+
+def test_an_equal_score_just_behind_the_best_is_noticed():
+    """fairseq may take that word: it is in one more group than there are words to take."""
+    count, vocabulary = 4, 100
+    log_probs = torch.full((1, 1, vocabulary), -50.0)
+    log_probs[..., [3, 14, 25, 36, 47]] = torch.tensor([-1.0, -2.0, -3.0, -4.0, -4.0])  # of 20 groups, five
+    _, _, doubtful = best_of_groups(log_probs, torch.zeros(1, 1), count)
+    assert doubtful.all()
+    log_probs[..., 47] = -5
+    _, index, doubtful = best_of_groups(log_probs, torch.zeros(1, 1), count)
+    assert index.tolist() == [[3, 14, 25, 36]] and not doubtful.any()
+
+
+@pytest.mark.parametrize("vocabulary", [9, 10, 50, 101, 1000, 1023, 4099])
+@pytest.mark.parametrize("beams, large", [(1, 0), (4, 0), (4, 10**9)])
+def test_best_words(monkeypatch, vocabulary, beams, large):
+    """The largest sums of all words after all hypotheses, whatever their number."""
+    monkeypatch.setattr(generator, "LARGE", large)
+    torch.manual_seed(vocabulary)
+    log_probs, scores = torch.randn(6, beams, vocabulary), torch.randn(6, beams)
+    best, word, beam = best_words(log_probs, scores, 8)
+    for sentence in range(6):
+        sums = {
+            (b, w): float(scores[sentence, b] + log_probs[sentence, b, w])
+            for b in range(beams)
+            for w in range(vocabulary)
+        }
+        expected = sorted(sums, key=sums.get, reverse=True)[:8]
+        assert list(zip(beam[sentence].tolist(), word[sentence].tolist(), strict=True)) == expected
+        assert best[sentence].tolist() == [sums[place] for place in expected]

@@ -1,0 +1,98 @@
+"""The settings of beam search that a run keeps: what is written, who takes it, and what is refused."""
+
+import json
+
+import pytest
+
+from user_dir.errors import InputError
+from user_dir.serving import search_settings
+from user_dir.serving.search_settings import DEFAULTS, kept_settings
+from user_dir.serving.translator import Translator
+from user_dir.tools import plot_attention, translate
+
+from support import write_preparation
+
+KEPT = {"beam": 6, "lenpen": 0.3, "max_len_a": 1.5, "max_len_b": 7, "lenpen_form": "vaswani"}
+
+
+@pytest.fixture
+def run(saved):
+    """A checkpoint and the options that name its data."""
+    _, path, data = saved("vaswani_transformer_base")
+    write_preparation(data)
+    return path, ["--data", str(data)]
+
+
+def keep(path, settings):
+    (path.parent / "search.json").write_text(json.dumps(settings))
+
+
+def used(translator, **given):
+    generator = translator.generator(**given)
+    names = {"beam": "beam_size", "lenpen": "len_penalty", "max_len_a": "max_len_a", "max_len_b": "max_len_b"}
+    found = {name: getattr(generator, attribute) for name, attribute in names.items()}
+    return {**found, "lenpen_form": "fairseq" if type(found["lenpen"]) is float else "vaswani"}
+
+
+def test_a_recipe_keeps_those_that_it_sets(tmp_path):
+    """Of options of fairseq-generate; the last word counts."""
+    options = "--tokenizer moses --beam 4 --lenpen 0.6 --max-len-a 1 --beam 1 --max-len-b 10 --lenpen-form vaswani"
+    search_settings.main([str(tmp_path / "search.json"), *options.split()])
+    kept = {"beam": 1, "lenpen": 0.6, "lenpen_form": "vaswani", "max_len_a": 1, "max_len_b": 10}
+    assert kept_settings(tmp_path) == kept
+    search_settings.main([str(tmp_path / "search.json"), "--beam", "5"])
+    assert kept_settings(tmp_path) == {"beam": 5} and len([*tmp_path.iterdir()]) == 1
+
+
+def test_a_translator_takes_them(run):
+    """What a caller gives wins; without a file the defaults hold, with a part of them the others."""
+    path, (_, data) = run
+    assert used(Translator(path, data=data)) == DEFAULTS == {**DEFAULTS, "beam": 4, "lenpen": 1}
+    keep(path, KEPT)
+    translator = Translator(path, data=data)
+    assert used(translator) == KEPT and used(translator, beam=2, lenpen=0) == {**KEPT, "beam": 2, "lenpen": 0}
+    keep(path, {"beam": 5})
+    assert used(Translator(path, data=data)) == {**DEFAULTS, "beam": 5}
+
+
+def test_the_commands_take_them(run, monkeypatch, tmp_path, capsysbinary):
+    path, data = run
+    keep(path, KEPT)
+    seen, search_settings_of = [], Translator.generator
+    spy = lambda self, **given: seen.append(used_by(self, given)) or search_settings_of(self, **given)  # noqa: E731
+    used_by = lambda self, given: search_settings.search_settings(self.kept, **given)  # noqa: E731
+    monkeypatch.setattr(Translator, "generator", spy)
+    translate.main([str(path), "w1 w2", *data])
+    translate.main([str(path), "w1 w2", *data, "--beam", "2", "--lenpen", "0"])
+    picture = ["--sentence", "w1 w2", "--output", str(tmp_path / "a.html")]
+    plot_attention.main([str(path), data[1], *picture])
+    plot_attention.main([str(path), data[1], *picture, "--lenpen", "2"])
+    assert seen == [KEPT, {**KEPT, "beam": 2, "lenpen": 0}, KEPT, {**KEPT, "lenpen": 2}]
+
+
+def test_n_best_of_the_beam_that_is_used(run, capsysbinary):
+    path, data = run
+    with pytest.raises(SystemExit, match="nbest 5: a beam of 4 finds no more.*larger beam"):
+        translate.main([str(path), "w1", *data, "--nbest", "5"])
+    keep(path, KEPT)
+    translate.main([str(path), "w1", *data, "--nbest", "5"])
+    assert capsysbinary.readouterr().out.count(b"\n") == 5
+    with pytest.raises(SystemExit, match="nbest 5: a beam of 2"):
+        translate.main([str(path), "w1", *data, "--nbest", "5", "--beam", "2"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[4]", "4", "{", '{"beam": 0}', '{"beam": 2.5}', '{"beam": true}', '{"beam": "4"}', '{"other": 1}'),
+        *('{"lenpen": NaN}', '{"lenpen": Infinity}', '{"max_len_b": -1}', f'{{"beam": {"9" * 400}}}', "[" * 99999),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(run, text, capsys):
+    path, data = run
+    (path.parent / "search.json").write_text(text)
+    with pytest.raises(InputError, match=r"search\.json.* remove it"):
+        kept_settings(path.parent)
+    with pytest.raises(SystemExit) as stop:
+        translate.main([str(path), "w1", *data])
+    assert "search.json" in str(stop.value) and "\n" not in str(stop.value)

@@ -1,0 +1,342 @@
+"""Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined; bad input is one line.
+
+What it makes of text is compared with what data-prep made of it in integration/test_translate.py.
+"""
+
+import argparse
+import json
+import math
+import os
+import pickle
+import re
+
+import pytest
+import torch
+from fairseq.dataclass.configs import GenerationConfig
+
+from user_dir.errors import InputError
+from user_dir.serving.preparation import tidied
+from user_dir.serving.translator import Translator
+
+from support import write_preparation
+
+TEXTS = ["w1 w2", "", "w3 w4 w5 w6 w7", " \u2028 ", "w8", "漢字 unheard \x00", "w9 w10 w11"]
+
+
+def change(path, **values):
+    """Other options in a checkpoint: task__data="…" is the data of its task."""
+    state = torch.load(path)
+    for name, value in values.items():
+        group, _, option = name.partition("__")
+        found = state["cfg"][group]
+        (vars(found) if isinstance(found, argparse.Namespace) else found)[option] = value
+    torch.save(state, path)
+
+
+@pytest.fixture
+def files(saved):
+    """files(arch, **preparation): checkpoint and data-bin, with what data-prep leaves beside it.
+
+    Weights are random, and large enough that no two words are alike.
+    """
+
+    def files(arch="vaswani_transformer_base", name="checkpoint.pt", **preparation):
+        model, path, data = saved(arch, name=name)
+        state, random = torch.load(path), torch.Generator().manual_seed(len(name))
+        for weight in state["model"].values():
+            if weight.dim() == 2:
+                weight.normal_(std=0.7, generator=random)
+        torch.save(state, path)
+        write_preparation(data, **preparation)
+        change(path, task__data=str(data))
+        return path, data
+
+    return files
+
+
+def test_lines_and_results_go_together(files):
+    """Each text gives what it gives alone; a text without words gives nothing."""
+    translator = Translator(files()[0])
+    # fairseq allows translations to be as long as the longest source of the batch does: here it must not matter.
+    search = GenerationConfig(beam=4, max_len_b=20)
+    translator.generator = lambda: translator.task.build_generator(translator.models, search)
+    together = translator.translate(TEXTS, max_tokens=12)
+    assert together == [translator.translate([text])[0] for text in TEXTS]
+    assert together[1] == together[3] == "" and all(together[number] for number in (0, 2, 4, 5, 6))
+    assert len({*together}) >= 4
+    with pytest.raises(TypeError, match=r"translate\(\[text\]\)"):
+        translator.translate("w1 w2")
+    assert translator.translate([]) == [] and translator.translate(TEXTS, batch_size=2) == together
+
+
+def test_scores(files):
+    """Σ log2 p(word | before) of the model that reads the source and writes the hypothesis, by the length penalty."""
+    path, _ = files()
+    translator = Translator(path)
+    (model,), dictionary = translator.models, translator.task.target_dictionary
+    source = translator.binarise(translator.encode("w3 w4 w5"))
+    penalties = {"fairseq": lambda length: length, "vaswani": lambda length: (5 + length) / 6}
+    for lenpen, form in ((0.6, "fairseq"), (1.5, "fairseq"), (1.5, "vaswani")):
+        search = {"beam": 4, "lenpen": lenpen, "lenpen_form": form}
+        (found,) = translator.search([translator.encode("w3 w4 w5")], nbest=3, **search)
+        (raw,) = translator.beam_search([source], **search)
+        assert len(found) == 3 and [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+        for (text, score), hypothesis in zip(found, raw):
+            target = hypothesis["tokens"]
+            assert text == dictionary.string(target)
+            with torch.no_grad():
+                log_p = model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].log_softmax(-1)
+            total = log_p.gather(1, target[:, None]).sum().item()
+            assert score == pytest.approx(total / math.log(2) / penalties[form](len(target)) ** lenpen, rel=1e-4)
+
+
+def test_ensemble(files):
+    """The mean of the probabilities: of a model and itself the same model, of two others something else."""
+    path, _ = files()
+    other, _ = files(name="other.pt")
+    texts = ["w3 w4 w5"]
+    alone = Translator(path)
+    twice, mixed = Translator(path, path), Translator(path, other)
+    rows = [*map(alone.encode, texts)]
+    for (text, score), (same, near) in zip(alone.search(rows)[0], twice.search(rows)[0]):
+        assert text == same and score == pytest.approx(near, rel=1e-4)
+    source = alone.binarise(rows[0])
+    target = mixed.beam_search([source])[0][0]["tokens"]
+    with torch.no_grad():
+        p = [
+            model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].softmax(-1)
+            for model in mixed.models
+        ]
+    total = (sum(p) / 2).log().gather(1, target[:, None]).sum().item()
+    assert mixed.search(rows)[0][0].score == pytest.approx(total / math.log(2) / len(target), rel=1e-4)
+    assert mixed.search(rows)[0][0].text != alone.search(rows)[0][0].text
+
+
+def test_a_text_too_long_is_cut_where_it_hurts_least(files):
+    translator = Translator(files()[0])
+    assert translator.longest == 1023
+    translator.longest = 5
+    assert translator.pieces("a b . c d e f g") == ["a b .", "c d e f g"]  # after a sentence
+    assert translator.pieces("a b c d@@ e@@ f g") == ["a b c", "d@@ e@@ f g"]  # after a word
+    assert translator.pieces("a@@ b@@ c@@ d@@ e@@ f@@ g") == ["a@@ b@@ c@@ d@@ e@@", "f@@ g"]  # anywhere
+    assert translator.pieces("a b c d e") == ["a b c d e"] and translator.pieces("") == []
+    translator.longest = 4  # w1 and w2 are subwords, w3 is two
+    (found,) = translator.search([translator.encode("w1 w2 . w3 w1")], nbest=2)
+    parts = [translator.search([row], nbest=2)[0] for row in ("w1 w2 .", "w@@ 3 w1")]
+    assert [text for text, _ in found] == [f"{first.text} {second.text}" for first, second in zip(*parts)]
+    assert found[0].score == pytest.approx((parts[0][0].score + parts[1][0].score) / 2, rel=1e-4)
+
+
+def test_text_is_composed_as_by_data_prep():
+    assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
+
+
+def test_either_direction(files):
+    """A data-bin of src to tgt trained on from tgt to src: the other side's codes."""
+    path, data = files(separate=True)
+    (data.parent / "bpe/codes.tgt").write_text("#version: 0.2\nw 3</w>\n")
+    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+    change(path, task__source_lang="tgt", task__target_lang="src")
+    assert Translator(path).encode("w1 w3") == "w@@ 1 w3"
+    change(path, task__source_lang=None, task__target_lang=None)  # left to fairseq
+    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+
+
+def test_text_as_it_stands(files):
+    path, data = files()
+    (data.parent / "manifest.json").unlink()
+    translator = Translator(path, already_split=True)
+    assert translator.encode("w1 don&apos;t\u00a0w@@ 2") == "w1 don&apos;t w@@ 2"
+    assert translator.decode("w1 &apos;t w@@ 2") == "w1 &apos;t w2"
+
+
+def test_moved_data(files, tmp_path):
+    path, data = files()
+    texts = ["w1 w2"]
+    expected = Translator(path).translate(texts)
+    change(path, task__data="somewhere/else")
+    with pytest.raises(InputError, match=r"was trained on somewhere/else, which is not a folder here: .*\(--data\)"):
+        Translator(path)
+    assert Translator(path, data=data).translate(texts) == expected
+    assert Translator(str(path), data=str(data)).translate(texts) == expected
+    other, _ = files(name="other.pt")
+    (tmp_path / "another").mkdir()
+    change(path, task__data=str(tmp_path / "another"))
+    with pytest.raises(InputError, match="another.* and .*other.pt on .*data-bin: name the one"):
+        Translator(path, other)
+    change(path, task__data=None)
+    with pytest.raises(InputError, match="does not say what data it was trained on"):
+        Translator(path)
+
+
+def test_precision(files):
+    """That of the training, unless another one is asked for: bfloat16 must not be needed to use what it trained."""
+    path, _ = files()
+    change(path, model__autocast="bf16")
+    seen = []
+    for autocast in (None, "off", "bf16"):
+        translator = Translator(path, autocast=autocast)
+        layer = translator.models[0].encoder.layers[0].fc1
+        layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+        translator.translate(["w1"])
+    assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
+
+
+def test_data_on_another_disk(files, tmp_path):
+    """data-bin as a link; then the whole folder of the preparation as one."""
+    path, data = files()
+    expected = Translator(path).translate(["w1 w3"])
+    (tmp_path / "disk").mkdir()
+    data.rename(tmp_path / "disk/moved")
+    data.symlink_to(tmp_path / "disk/moved")
+    assert Translator(path).translate(["w1 w3"]) == expected
+    (tmp_path / "link").symlink_to(data)  # it stands beside a manifest, and the folder that it leads to does not
+    assert Translator(path, data=tmp_path / "link").translate(["w1 w3"]) == expected
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/link").symlink_to(tmp_path)
+    assert Translator(path, data=tmp_path / "elsewhere/link/data-bin").translate(["w1 w3"]) == expected
+
+
+@pytest.mark.parametrize("kind", [argparse.Namespace, dict])
+def test_embeddings_of_a_file_that_is_gone(files, tmp_path, kind):
+    """--encoder-embed-path: all weights are in the checkpoint. A pipe would be waited for."""
+    path, _ = files()
+    expected = Translator(path).translate(["w1 w3"])
+    os.mkfifo(tmp_path / "pipe")
+    for file in ("nowhere.txt", "pipe"):
+        change(path, model__encoder_embed_path=str(tmp_path / file), model__decoder_embed_path=str(tmp_path / file))
+        state = torch.load(path)
+        state["cfg"]["model"] = kind(**vars(state["cfg"]["model"]))
+        torch.save(state, tmp_path / "other.pt")
+        assert Translator(tmp_path / "other.pt").translate(["w1 w3"]) == expected
+
+
+@pytest.mark.parametrize(
+    "search, words",
+    [
+        ({"beam": 0}, "beam 0: give a whole number from 1 on"),
+        ({"beam": -1}, "beam -1: "),
+        ({"beam": "4"}, "beam '4': "),
+        ({"beam": 2.5}, "beam 2.5: "),
+        ({"nbest": 0}, "nbest 0: "),
+        ({"nbest": 5}, "nbest 5: a beam of 4 finds no more"),
+        ({"nbest": 9, "beam": 2}, "nbest 9: a beam of 2 finds no more"),
+        ({"lenpen": math.nan}, "lenpen nan: give a number"),
+        ({"lenpen": 1e9}, "lenpen 1000000000.0: give a number from -10 to 10"),
+        ({"lenpen": "1"}, "lenpen '1': "),
+        ({"batch_size": 0}, "batch_size 0: "),
+        ({"max_tokens": -5}, "max_tokens -5: "),
+    ],
+    ids=str,
+)
+def test_numbers_that_nobody_can_search_with(files, search, words):
+    translator = Translator(files()[0])
+    with pytest.raises(InputError, match=f"^{words}"):
+        translator.search(["w1"], **search)
+    if "nbest" not in search:
+        with pytest.raises(InputError, match=f"^{words}"):
+            translator.beam_search([translator.binarise("w1")], **search)
+
+
+def test_pickled(files):
+    """A worker that is spawned opens it again, with what it was opened with."""
+    path, data = files()
+    translator = Translator(path, path, data=data, already_split=True)
+    other = pickle.loads(pickle.dumps(translator))
+    assert len(other.models) == 2 and other.data == data
+    assert other.translate(TEXTS) == translator.translate(TEXTS)
+
+
+def spoilt(**values):
+    return lambda folder: change(folder / "checkpoint.pt", **values)
+
+
+def without_groups(*kept):
+    def keep(folder):
+        state = torch.load(folder / "checkpoint.pt")
+        cfg = {group: state["cfg"][group] for group in kept} if kept else "nonsense"
+        torch.save({**state, "cfg": cfg}, folder / "checkpoint.pt")
+
+    return keep
+
+
+def written(name, text):
+    return lambda folder: (folder / name).write_bytes(text.encode("latin-1"))
+
+
+def removed(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def manifest(**values):
+    def change(folder):
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def prepared(**preparation):
+    return lambda folder: write_preparation(folder / "data-bin", **preparation)
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [
+        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a fairseq checkpoint"),
+        (
+            removed("manifest.json"),
+            r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--already-split\)",
+        ),
+        (written("manifest.json", "{"), "manifest.json does not say how the text was prepared .*prepare.py again"),
+        (written("manifest.json", "[" * 100_000), "manifest.json does not say how the text was prepared"),
+        (manifest(stages={}), "manifest.json does not say .*'tok' is missing"),
+        (manifest(**{"source language": "../../etc"}), "manifest.json does not say"),
+        (prepared(lowercase="yes"), "manifest.json does not say .*no such value"),
+        (prepared(languages=("fr", "en")), "translates src to tgt and .*data-bin has fr and en"),
+        (removed("bpe/codes"), "there are no subword codes .*bpe/codes"),
+        (prepared(codes=""), "bpe/codes does not hold subword-nmt's codes"),
+        (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes does not hold .*invalid line 2"),
+        (prepared(codes="#version: 9\na b\n"), "bpe/codes does not hold .*version 9"),
+        (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes does not hold .*decode"),
+        (
+            written("data-bin/dict.src.txt", "nonsense\n"),
+            "gives no model with the dictionaries of .*Incorrect dictionary format",
+        ),
+        (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
+        (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
+        (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "holds no dictionaries"),
+        (without_groups(), "checkpoint.pt is not a fairseq checkpoint that can be read .AttributeError"),
+        (without_groups("model"), "checkpoint.pt does not say what data it was trained on"),
+        (without_groups("model", "task"), "checkpoint.pt has no options of its generation"),
+        *[(spoilt(task__max_source_positions=number), "max_source_positions are ") for number in (0, 1, -3)],
+        (spoilt(model__encoder_layers=1_000_000), "asks for encoder_layers 1000000, and its parameters are of a small"),
+        (spoilt(model__decoder_layers=1_000_000), "asks for decoder_layers 1000000, and"),
+        (spoilt(model__encoder={"layers": 1_000_000}), "asks for layers 1000000, and"),
+        (spoilt(model__encoder={"embed_path": "/dev/zero"}), "has its embeddings read from /dev/zero"),
+        (spoilt(model__encoder_embed_dim=10**9), "asks for encoder_embed_dim 1000000000, and"),
+        (spoilt(model__max_source_positions=10**9), "asks for max_source_positions 1000000000, and"),
+    ],
+)
+def test_bad_input_is_one_line(files, spoil, words, capsys):
+    path, _ = files()
+    spoil(path.parent)
+    with pytest.raises(InputError, match=re.compile(words, re.DOTALL)):
+        Translator(path)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_training_that_diverged_is_one_line(files, number):
+    path, _ = files()
+    state = torch.load(path)
+    for weight in state["model"].values():
+        weight.fill_(number)
+    torch.save(state, path)
+    with pytest.raises(InputError, match="probabilities are not finite: its training diverged"):
+        Translator(path).translate(["w1 w2"])
+
+
+def test_no_such_device(files):
+    with pytest.raises(InputError, match="there is no device nowhere here .*such as cpu"):
+        Translator(files()[0], device="nowhere")

@@ -1,0 +1,128 @@
+"""fused_label_smoothed_cross_entropy is fairseq's label_smoothed_cross_entropy: loss, gradients, log; its limits."""
+
+import types
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+from user_dir.training import criterion
+from user_dir.training.criterion import FusedLabelSmoothedCrossEntropy, ProjectedLoss
+from user_dir.transformer.architectures import FAMILIES
+
+from support import PAD
+
+
+@pytest.fixture
+def both(dictionary):
+    """both(**options): ours and fairseq's criterion."""
+    task = types.SimpleNamespace(target_dictionary=dictionary)
+    defaults = {"sentence_avg": False, "label_smoothing": 0.1}
+    kinds = FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion
+    return lambda **options: [kind(task, **{**defaults, **options}) for kind in kinds]
+
+
+@pytest.fixture
+def sample(batch):
+    """Targets with padding in two of five sentences."""
+    target = torch.cat([batch["prev_output_tokens"][:, 1:], torch.full((5, 1), PAD)], dim=1)
+    tokens = target.ne(PAD).sum().item()
+    assert 0 < (target[:, :-1] == PAD).sum()
+    return {"net_input": batch, "target": target, "ntokens": tokens}
+
+
+def outcome(loss_of, model, sample, scale=1.0):
+    model.zero_grad()
+    loss, size, log = loss_of(model, sample)
+    (loss * scale).backward()
+    return loss, size, log, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same(ours, theirs, tolerance):
+    for one, other in zip(ours[:2], theirs[:2], strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=0)
+    assert ours[2].keys() == theirs[2].keys() and ours[3].keys() == theirs[3].keys()
+    for name, value in theirs[2].items():
+        torch.testing.assert_close(ours[2][name], value, rtol=tolerance, atol=0)
+    largest = max(gradient.abs().max() for gradient in theirs[3].values())
+    for name, gradient in theirs[3].items():
+        torch.testing.assert_close(ours[3][name], gradient, rtol=tolerance, atol=tolerance * largest.item(), msg=name)
+
+
+@pytest.mark.parametrize("chunk", [1, 120, 2**22], ids=["a row", "two rows", "all rows"])
+@pytest.mark.parametrize("shared", [False, True], ids=["three matrices", "one matrix"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_loss_and_gradients_are_fairseqs(build, both, sample, monkeypatch, family, shared, chunk):
+    monkeypatch.setattr(criterion, "CHUNK", chunk)
+    model = build(f"{family}_base", **({"share_all_embeddings": True} if shared else {}))
+    assert_same(*(outcome(loss_of, model, sample) for loss_of in both()), 1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 128.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_options(build, both, sample, smoothing, sentence_avg, scale):
+    """Of the criterion, and of a loss that is scaled before its derivative is taken."""
+    model = build("vaswani_transformer_base")
+    options = {"label_smoothing": smoothing, "sentence_avg": sentence_avg}
+    assert_same(*(outcome(loss_of, model, sample, scale) for loss_of in both(**options)), 1e-5)
+
+
+def test_accuracy(build, both, sample):
+    model = build("vaswani_transformer_base")
+    with torch.no_grad():
+        guesses = model(**sample["net_input"])[0].argmax(-1)
+        sample["target"][0, :3] = guesses[0, :3]  # three that are right
+    ours, theirs = (loss_of(model, sample)[2] for loss_of in both(report_accuracy=True))
+    assert ours["n_correct"] == theirs["n_correct"] >= 3 and ours["total"] == theirs["total"]
+
+
+@pytest.mark.parametrize("autocast", ["off", "bf16"])
+def test_precision_of_the_products_is_the_models(build, both, sample, autocast):
+    """In bfloat16 both round logits; ours are as near to float32's as fairseq's are."""
+    model = build("vaswani_transformer_base", autocast=autocast)
+    ours, theirs = (outcome(loss_of, model, sample) for loss_of in both())
+    assert_same(ours, theirs, 1e-5 if autocast == "off" else 0.03)
+    assert all(gradient.dtype == torch.float for gradient in ours[3].values())
+
+
+def test_without_gradients_none_are_made(build, both, sample):
+    model = build("vaswani_transformer_base")
+    with torch.no_grad():
+        ours, theirs = (loss_of(model, sample) for loss_of in both())
+    torch.testing.assert_close(ours[0], theirs[0])
+    assert not ours[0].requires_grad
+
+
+def test_the_loss_can_be_changed_in_place(build, both, sample):
+    """As fairseq does with the batch of a process that has none of its own: `loss *= 0`."""
+    loss, _, _ = both()[0](build("vaswani_transformer_base"), sample)
+    loss *= 0
+    loss.backward()
+
+
+def test_nothing_but_padding_costs_nothing(build, both, sample):
+    sample["target"].fill_(PAD)
+    for loss_of in both():
+        loss, _, _, gradients = outcome(loss_of, build("vaswani_transformer_base"), sample)
+        assert loss == 0 and all(not gradient.any() for gradient in gradients.values())
+
+
+LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
+
+
+@pytest.mark.parametrize("call", LIMITS, ids=str)
+def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, call):
+    def refuse(*_):
+        raise AssertionError("computed by the fused one")
+
+    monkeypatch.setattr(ProjectedLoss, "apply", refuse)
+    model = build("vaswani_transformer_base")
+    if "half" in call:
+        model = model.half()
+    if "bias" in call:
+        model.decoder.output_projection = torch.nn.Linear(16, 50)
+    model.find_unused_parameters = "find_unused" in call  # as DistributedDataParallel has it
+    options = {name: value for name, value in call.items() if name == "ignore_prefix_size"}
+    ours, theirs = (loss_of(model, sample, call.get("reduce", True))[0] for loss_of in both(**options))
+    assert torch.equal(ours, theirs)

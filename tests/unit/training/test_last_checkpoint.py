@@ -1,0 +1,119 @@
+"""checkpoint_last.pt: half written, or of another number of processes; before fairseq-train continues from it."""
+
+import argparse
+import itertools
+import types
+
+import pytest
+import torch
+from fairseq.data.iterators import EpochBatchIterator
+from torch import distributed
+
+from user_dir.errors import InputError
+from user_dir.training.last_checkpoint import prepare_last_checkpoint
+
+
+def state(updates, processes=1, place=None):
+    return {
+        "model": {"weight": torch.arange(1000.0)},
+        "cfg": {"distributed_training": {"distributed_world_size": processes}},
+        "optimizer_history": [{"num_updates": updates}],
+        "extra_state": {"train_iterator": place or {"epoch": 2, "iterations_in_epoch": 0}},
+    }
+
+
+@pytest.fixture
+def prepare(tmp_path, monkeypatch):
+    """prepare(**options): prepares a training from the last checkpoint of `tmp_path`; returns its path.
+
+    Its processes but the first would wait for this one.
+    """
+
+    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1):
+        monkeypatch.setattr(distributed, "is_initialized", lambda: processes > 1)
+        monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+        monkeypatch.setattr(distributed, "get_world_size", lambda: processes)
+        monkeypatch.setattr(distributed, "broadcast_object_list", lambda objects, src: None)
+        prepare_last_checkpoint(argparse.Namespace(save_dir=str(tmp_path), restore_file=restore_file), task)
+        return tmp_path / "checkpoint_last.pt"
+
+    return prepare
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Checkpoints of updates 30 (the newest), 7 and 20, one half written, and an average made later."""
+    for name, updates in (("checkpoint_2_30", 30), ("checkpoint1", 20), ("checkpoint_best", 7), ("average", 99)):
+        torch.save(state(updates), tmp_path / f"{name}.pt")
+    content = (tmp_path / "checkpoint_2_30.pt").read_bytes()
+    (tmp_path / "checkpoint_2_40.pt").write_bytes(content[:-1])
+    return content
+
+
+@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1])
+def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
+    part = int(part * len(saved)) if isinstance(part, float) else part
+    (tmp_path / "checkpoint_last.pt").write_bytes(saved[:part])
+    before = set(tmp_path.iterdir())
+    assert prepare().read_bytes() == saved
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_without_another_it_says_what_to_do(prepare, tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
+    with pytest.raises(InputError, match="checkpoint_last.pt is half written and no other .* remove it"):
+        prepare()
+
+
+@pytest.mark.parametrize("restore_file", ["checkpoint_last.pt", "elsewhere.pt"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_whole_one_and_others_are_left_alone(saved, prepare, tmp_path, restore_file, zipped):
+    """torch wrote no zip archives before 1.6."""
+    last = tmp_path / "checkpoint_last.pt"
+    torch.save(state(3), last, _use_new_zipfile_serialization=zipped)
+    content = last.read_bytes()[: None if restore_file == last.name else 9]
+    last.write_bytes(content)
+    assert prepare(restore_file).read_bytes() == content
+
+
+def test_nothing_to_go_on_from(prepare):
+    assert not prepare().exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "batches", "processes", "again"),
+    [(2, 6, 1, 0), (1, 6, 2, 0), (4, 1, 2, 0), (2, 5, 3, 1), (2, 6, 2, 0), (2, 0, 1, 0), (1, 0, 2, 0)],
+)
+def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path, before, batches, processes, again):
+    """Of an epoch of 24 batches in their own order; `again` are seen twice. The file is only read."""
+
+    def iterator(count, rank):
+        sampler, numbers = [[number] for number in range(24)], range(24)
+        return EpochBatchIterator(Numbers(numbers), list, sampler, num_shards=count, shard_id=rank)
+
+    def seen(iterators, rounds):
+        return [number for each in iterators for batch in itertools.islice(each, rounds) for number in batch]
+
+    first = [iterator(before, rank) for rank in range(before)]
+    passed = seen([each.next_epoch_itr() for each in first], batches)
+    place = first[0].state_dict()
+    torch.save(state(3, before, place), tmp_path / "checkpoint_last.pt")
+    content = (tmp_path / "checkpoint_last.pt").read_bytes()
+    later = []
+    for rank in range(processes):
+        task = types.SimpleNamespace(get_batch_iterator=iterator)
+        prepare(task=task, processes=processes)
+        later.append(task.get_batch_iterator(processes, rank))
+        later[-1].load_state_dict(dict(place))
+        assert task.get_batch_iterator is iterator and "load_state_dict" not in vars(later[-1])  # once
+    rest = seen([each.next_epoch_itr() for each in later], None)
+    assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __getitem__(self, index):
+        return self.numbers[index]

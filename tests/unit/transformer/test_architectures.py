@@ -1,0 +1,98 @@
+"""The table of architectures: what each family and size sets, and that the command line can set it otherwise."""
+
+import argparse
+import types
+
+import pytest
+from fairseq import models
+from fairseq.data import Dictionary
+
+from user_dir.transformer.architectures import FAMILIES, SIZES
+
+from support import families_with, training_options
+
+NAMES = [f"{family}_{size}" for family in FAMILIES for size in SIZES]
+
+
+def parse(*words):
+    return training_options("data", "--task", "translation", *words)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_registered_with_its_size(name):
+    args = parse("--arch", name)
+    size = name.removeprefix(next(f"{family}_" for family in FAMILIES if name.startswith(f"{family}_")))
+    layers, embed_dim, ffn_embed_dim, heads, dropout = SIZES[size]
+    for side in ("encoder", "decoder"):
+        assert getattr(args, f"{side}_layers") == layers
+        assert getattr(args, f"{side}_embed_dim") == embed_dim
+        assert getattr(args, f"{side}_ffn_embed_dim") == ffn_embed_dim
+        assert getattr(args, f"{side}_attention_heads") == heads
+        assert getattr(args, f"{side}_normalize_before") is False
+    assert args.dropout == dropout
+    assert args.attention_dropout == args.activation_dropout == 0
+
+
+@pytest.mark.parametrize("size, dropout", [("base", 0.1), ("big", 0.3), ("big_en_fr", 0.1)])
+def test_dropout_is_the_papers(size, dropout):
+    """Vaswani et al. 2017, Table 3 and section 6.1."""
+    assert parse("--arch", f"vaswani_transformer_{size}").dropout == dropout
+
+
+def test_decoder_follows_encoder_widths_as_in_fairseq():
+    args = parse("--arch", "vaswani_transformer_base", "--encoder-embed-dim", "64", "--decoder-ffn-embed-dim", "32")
+    assert (args.decoder_embed_dim, args.decoder_output_dim, args.decoder_input_dim) == (64, 64, 64)
+    assert (args.encoder_ffn_embed_dim, args.decoder_ffn_embed_dim) == (2048, 32)
+    words = ("--encoder-layers", "2", "--encoder-attention-heads", "4", "--encoder-embed-dim", "64")
+    names = [f"decoder_{name}" for name in ("layers", "attention_heads", "embed_dim", "ffn_embed_dim")]
+    ours, stock = (parse("--arch", name, *words) for name in ("vaswani_transformer_base", "transformer"))
+    assert [getattr(ours, name) for name in names] == [getattr(stock, name) for name in names]
+
+
+@pytest.mark.parametrize("size, millions", [("base", 63), ("big", 214), ("big_en_fr", 214)])
+def test_parameters_at_the_papers_vocabulary(size, millions):
+    """With a joint vocabulary of 37,000 in one shared matrix; the paper prints 65 and 213."""
+    dictionary = Dictionary()
+    for word in range(37000 - len(dictionary)):
+        dictionary.add_symbol(str(word))
+    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    args = argparse.Namespace(arch=f"vaswani_transformer_{size}", share_all_embeddings=True)
+    models.ARCH_CONFIG_REGISTRY[args.arch](args)
+    model = models.ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6) == millions
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_relative_positions_are_the_papers(size):
+    """Shaw et al. 2018, section 4.1."""
+    args = parse("--arch", f"relative_transformer_{size}")
+    expected = (8, "shared") if "big" in size else (16, "per_head")
+    assert (args.relative_distance, args.relative_tables) == expected
+    assert (args.relative_positions, args.absolute_positions) == ("keys_and_values", "omit")
+
+
+def test_branches_are_the_papers():
+    """Ahmed et al. 2017, section 3."""
+    assert parse("--arch", "weighted_transformer_base").branched_attention == "encoder_decoder"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_combination_is_both(size):
+    relative, weighted = (FAMILIES[f"{name}_transformer"].options_of(size) for name in ("relative", "weighted"))
+    args = vars(parse("--arch", f"weighted_relative_transformer_{size}"))
+    assert {**relative, **weighted}.items() <= args.items()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_differs_in_its_own_options_alone(family):
+    plain, other = (vars(parse("--arch", f"{name}_base")) for name in ("vaswani_transformer", family))
+    assert other == {**plain, **FAMILIES[family].options_of("base"), "arch": f"{family}_base"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("family", families_with("relative_positions"))
+def test_defaults_of_a_family_can_be_changed_on_the_command_line(family, size):
+    changed = {"relative_distance": 5, "relative_tables": "shared"}
+    changed |= {"relative_positions": "values", "absolute_positions": "add"}
+    words = [word for name, value in changed.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert changed.items() <= vars(parse("--arch", f"{family}_{size}", *words)).items()

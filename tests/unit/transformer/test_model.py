@@ -1,0 +1,174 @@
+"""What must hold for every architecture: no leaks, live gradients, activation checkpointing, precision."""
+
+import argparse
+import types
+
+import pytest
+import torch
+from fairseq import models
+
+from user_dir.attention.multihead import MultiheadAttention
+from user_dir.config import UnsupportedOption
+from user_dir.transformer.architectures import FAMILIES
+
+from support import EOS, PAD, PRE_NORM, SMALL
+
+ARCHITECTURES = [
+    pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
+    for family in FAMILIES
+    for norm in ({}, PRE_NORM)
+]
+every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES)
+
+
+@every_architecture
+def test_padding_and_batch_mates_change_nothing(build, batch, arch, norm):
+    model = build(arch, **norm).double()
+    together, _ = model(**batch)
+    for i, (source, target) in enumerate(zip(batch["src_tokens"], batch["prev_output_tokens"])):
+        source, target = source[source.ne(PAD)][None], target[target.ne(PAD)][None]
+        alone, _ = model(source, torch.tensor([source.size(1)]), target)
+        torch.testing.assert_close(together[i, : target.size(1)], alone[0])
+
+
+@every_architecture
+def test_decoder_sees_no_future(build, batch, arch, norm):
+    model = build(arch, **norm).double()
+    before, _ = model(**batch)
+    for position in range(1, 7):
+        changed = batch["prev_output_tokens"].clone()
+        changed[:, position] = 4 + (changed[:, position] + 1) % 40
+        after, _ = model(**{**batch, "prev_output_tokens": changed})
+        torch.testing.assert_close(after[:, :position], before[:, :position])
+        assert not torch.allclose(after[0, position], before[0, position])
+
+
+@every_architecture
+def test_source_padding_on_the_left_target_padding_on_the_left(build, batch, arch, norm):
+    """fairseq can pad either side (--left-pad-target): nothing may become NaN or leak."""
+    model = build(arch, **norm).double()
+    target = torch.tensor([[PAD, PAD, EOS, 5, 6], [EOS, 7, 8, 9, 10]])
+    logits, _ = model(batch["src_tokens"][:2], None, target)
+    assert torch.isfinite(logits).all()
+    alone, _ = model(batch["src_tokens"][:1], None, target[:1, 2:])
+    torch.testing.assert_close(logits[0, 2:], alone[0])
+
+
+@every_architecture
+def test_cached_decoding_equals_full(build, batch, arch, norm):
+    """Token by token, far beyond the length of the batch, while beam search changes the hypotheses' places."""
+    model = build(arch, **norm).double()
+    encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
+    torch.manual_seed(3)
+    tokens, state = torch.full((5, 1), EOS), {}
+    for _ in range(40):
+        cached, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
+        full, _ = model.decoder(tokens, encoder_out=encoder_out)
+        torch.testing.assert_close(cached[:, -1], full[:, -1])
+        order = torch.randint(0, 5, (5,))
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+        tokens = torch.cat([tokens[order], torch.randint(4, 50, (5, 1))], dim=1)
+
+
+@every_architecture
+def test_every_parameter_gets_a_gradient(build, batch, arch, norm):
+    model = build(arch, **norm).train()
+    torch.nn.functional.cross_entropy(model(**batch)[0].flatten(0, 1), batch["prev_output_tokens"].flatten()).backward()
+    for name, parameter in model.named_parameters():
+        # Adding one vector to all keys moves no softmax: the derivative by k_proj's bias is 0 by mathematics.
+        if not name.endswith("k_proj.bias"):
+            assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+@every_architecture
+@pytest.mark.parametrize("attention_dropout", [0.0, 0.1])
+@pytest.mark.parametrize("autocast", ["off", "bf16"])
+def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, autocast, attention_dropout):
+    batch["src_tokens"] = batch["src_tokens"].repeat(1, 4)  # from 16 keys on torch's kernels differ
+    results = []
+    for checkpointing in (False, True):
+        options = {"dropout": 0.3, "attention_dropout": attention_dropout, "autocast": autocast}
+        model = build(arch, **norm, **options, checkpoint_activations=checkpointing)
+        torch.manual_seed(5)
+        logits, _ = model.train()(**batch)
+        logits.square().sum().backward()
+        results.append([logits, *(p.grad for p in model.parameters())])
+    for plain, checkpointed in zip(*results, strict=True):
+        assert torch.equal(plain, checkpointed)
+
+
+@every_architecture
+def test_autocast_stays_close_and_keeps_parameters_float32(build, batch, arch, norm):
+    expected = build(arch, **norm)(**batch)[0]
+    model = build(arch, **norm, autocast="bf16")
+    logits, _ = model(**batch)
+    assert logits.dtype == torch.bfloat16
+    assert 0 < (logits - expected).norm() / expected.norm() < 0.02
+    logits.float().logsumexp(-1).sum().backward()
+    assert all(p.dtype == p.grad.dtype == torch.float32 and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@every_architecture
+def test_half_precision_is_finite(build, batch, arch, norm):
+    """What fairseq's --fp16 does to a model on a GPU: every parameter in half precision."""
+    if not torch.cuda.is_available():
+        pytest.skip("float16 training needs a GPU")
+    model = build(arch, **norm).half().cuda().train()
+    logits, _ = model(**{name: value.cuda() for name, value in batch.items()})
+    logits.float().logsumexp(-1).mean().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
+    model = build("vaswani_transformer_base")
+    assert model(**batch)[1]["attn"][0] is not None
+    assert model.train()(**batch)[1]["attn"][0] is None
+    assert model(**batch, alignment_layer=0)[1]["attn"][0] is not None
+
+    def step_by_step(model):
+        encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
+        first = batch["prev_output_tokens"][:, :1]
+        return model.decoder(first, encoder_out=encoder_out, incremental_state={})[1]["attn"][0]
+
+    assert step_by_step(model.eval()) is not None
+    model.make_generation_fast_(need_attn=False)
+    assert step_by_step(model) is None
+    assert model(**batch)[1]["attn"][0] is not None  # of a whole hypothesis: fairseq's alignments and scores have them
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_loss_that_reads_alignments_gets_attention_weights(dictionary, batch, wanted):
+    """label_smoothed_cross_entropy_with_alignment, for which --load-alignments loads them."""
+    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    task.cfg = types.SimpleNamespace(load_alignments=wanted)
+    args = argparse.Namespace(arch="vaswani_transformer_base", **SMALL)
+    models.ARCH_CONFIG_REGISTRY[args.arch](args)
+    model = models.ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).train()
+    assert (model(**batch)[1]["attn"][0] is not None) == wanted
+
+
+@pytest.mark.parametrize("arch", [f"{family}_tiny" for family in FAMILIES])
+def test_torchscript_is_refused_by_name(build, arch):
+    with pytest.raises(UnsupportedOption, match="--export .*torch.jit.script cannot .*: nmt-export-torchscript"):
+        build(arch, export=True)
+    with pytest.raises(UnsupportedOption, match="torch.jit.script cannot .*: nmt-export-torchscript"):
+        torch.jit.script(build(arch))
+
+
+@every_architecture
+def test_weights_that_nobody_reads(build, batch, monkeypatch, arch, norm):
+    """Evaluated, only the last layer's encoder–decoder attention tells its weights."""
+    model, told = build(arch, decoder_layers=3, **norm), []
+    attend = MultiheadAttention.compute_heads
+
+    def compute_heads(self, *args):
+        told.append(args[-1])
+        return attend(self, *args)
+
+    monkeypatch.setattr(MultiheadAttention, "compute_heads", compute_heads)
+    model(**batch)
+    assert told == [False] * (len(told) - 1) + [True]
+    told.clear()
+    model.train()(**batch)
+    assert not any(told)

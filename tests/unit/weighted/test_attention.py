@@ -1,0 +1,359 @@
+"""Branched attention against loops over branches: values, gradients, layers, cached decoding, parameters."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from user_dir.attention.multihead import MultiheadAttention
+from user_dir.kernels.dropout import Dropout
+from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.transformer.layers import joined
+from user_dir.weighted.attention import BranchedAttention, ResidualBranchedAttention
+
+import equations
+from support import EOS, PRE_NORM, assert_same_with_gradients, heads_by_equation
+
+MODEL, HEADS, FFN = 16, 4, 24
+
+
+def block(of=BranchedAttention, **options):
+    """A self-attention of float64 with branch weights on the simplex that are all different."""
+    torch.manual_seed(1)
+    options = {"ffn_dim": FFN, "self_attention": True, "random": True, **options}
+    module = of(MODEL, HEADS, **options).double()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name in ("out_proj.bias", "fc1.bias", "fc2.bias", "norm.weight", "norm.bias"):
+                parameter.normal_()
+        if module.top:
+            module.alpha.copy_((1 - module.kappa) / 3)  # the largest where κ has the smallest
+    return module.eval()
+
+
+def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weights=None):
+    """The block that `module` computes for x [T, B, d] and key [S, B, d], from its parameters cut into branches'.
+
+    biases: how often W^O's bias is in Σ_i h_i; weights: κ and α, if they are not the module's
+    """
+    heads = heads_of(module, x, key, causal)
+    if not isinstance(module, BranchedAttention):
+        return module.out_proj(heads.flatten(2))
+    branches, ffns = module.branches, module.ffns
+    heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
+    w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
+    kappa, alpha = module.kappa_alpha() if weights is None else weights
+    if module.top:
+        kappa, alpha = equations.most_probable(module.kappa, module.alpha, module.top)
+    residual = isinstance(module, ResidualBranchedAttention)
+    parts = zip(module.fc1.weight.chunk(ffns), module.fc1.bias.chunk(ffns), module.fc2.weight.chunk(ffns, 1))
+    b2 = torch.zeros(ffns) if residual else module.fc2.bias
+    own = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=b2[i]) for i, (w1, b1, w2) in enumerate(parts)]
+    own = own if ffns == branches else own * branches
+    if not residual:
+        return equations.branched(heads, kappa, alpha, w_o, own)
+    if module.shared_ffn:  # as wide as all together: α_i and not M α_i
+        alpha = alpha / branches
+
+    def norm(y, other):
+        return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
+
+    parameters = (kappa, alpha, w_o, module.out_proj.bias * biases, own, module.fc2.bias, norm)
+    return equations.branched_with_residual(x, heads, *parameters, masks)
+
+
+def heads_of(module, x, key=None, causal=False):
+    key = x if key is None else key
+    return heads_by_equation(module, x, key, torch.zeros(key.size(1), len(key), dtype=torch.bool), causal)[0]
+
+
+FORMS = [BranchedAttention, ResidualBranchedAttention]
+READINGS = [
+    {},
+    {"shared_ffn": True},
+    {"softmax": True},
+    {"branches": 2},
+    {"branches": 1},
+    {"branches": 2, "shared_ffn": True},
+    {"value_dim": 6, "key_dim": 3},
+    {"top": 2},
+    {"top": 1, "shared_ffn": True},
+]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+@pytest.mark.parametrize("sentences", [1, 20], ids=["few tokens", "many tokens"])
+@pytest.mark.parametrize("form", FORMS)
+def test_equals_the_equations(form, reading, sentences):
+    module = block(form, **reading)
+    assert module.folding_pays(2 * sentences) == (sentences == 20)
+    x = torch.randn(2, sentences, MODEL, dtype=torch.float64, requires_grad=True)
+    actual, _ = module(x, x, x, need_weights=False)
+    assert_same_with_gradients(actual, by_equation(module, x), module, x)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_heads_may_be_those_of_relative_attention(form):
+    module = block(joined(form, RelativeMultiheadAttention), distance=2)
+    x = torch.randn(7, 5, MODEL, dtype=torch.float64, requires_grad=True)
+    actual, _ = module(x, x, x, need_weights=False)
+    assert_same_with_gradients(actual, by_equation(module, x), module, x)
+
+
+def test_one_branch_is_the_ffn_of_attention():
+    """κ = α = 1: FFN(Concat(head_1 … head_h) W^O), to the last bit where W^O and W1 are not multiplied first."""
+    module = block(branches=1)
+    assert module.kappa.item() == module.alpha.item() == 1
+    x = torch.randn(1, 2, MODEL, dtype=torch.float64)
+    attention = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval()
+    attention.load_state_dict({**module.state_dict(), "out_proj.bias": torch.zeros(MODEL)}, strict=False)
+    y, _ = attention(x, x, x, need_weights=False)
+    y = F.linear(torch.relu(module.fc1(y)), module.fc2.weight, module.fc2.bias[0])
+    assert torch.equal(module(x, x, x, need_weights=False)[0], y)
+
+
+def test_one_branch_with_a_residual_is_attention_and_ffn():
+    """κ = α = 1: y = MultiHead(x), y + FFN(LayerNorm(x + y)), with matrices as fairseq initialises them."""
+    module = block(ResidualBranchedAttention, branches=1)
+    attention = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval()
+    linear = torch.nn.Linear(FFN, MODEL)
+    for ours, of_base in ((module.out_proj, attention.out_proj), (module.fc2, linear)):
+        torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std().float(), rtol=0.15, atol=0)
+    attention.load_state_dict(module.state_dict(), strict=False)
+    x = torch.randn(1, 20, MODEL, dtype=torch.float64)
+    y, _ = attention(x, x, x, need_weights=False)
+    expected = y + module.fc2(torch.relu(module.fc1(module.norm(x + y))))
+    torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
+
+
+def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(build):
+    """These have no count: what they compute stays, and so does how fast the sum of their biases learns."""
+    model = build("weighted_transformer_base").double()
+    block, x = model.encoder.layers[0].self_attn, torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
+    torch.nn.init.normal_(block.out_proj.bias)
+    assert_same_with_gradients(block(x, x, x, need_weights=False)[0], by_equation(block, x), block, x)
+    state = model.state_dict()
+    model.load_state_dict(state)
+    assert block.bias_count == 1
+    model.load_state_dict({name: value for name, value in state.items() if not name.endswith("bias_count")})
+    actual, _ = block(x, x, x, need_weights=False)
+    assert_same_with_gradients(actual, by_equation(block, x, biases=HEADS), block, x)
+
+
+def test_activation_dropout_and_activation():
+    module = block(activation="gelu", activation_dropout=0.5)
+    x = torch.randn(3, 20, MODEL, dtype=torch.float64)
+    assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, x))  # by ReLU
+    evaluated = module(x, x, x, need_weights=False)[0]
+    module.train()
+    torch.manual_seed(3)
+    dropped = torch.stack([module(x, x, x, need_weights=False)[0] for _ in range(400)])
+    assert not torch.allclose(dropped[0], dropped[1])
+    assert (dropped.mean(0) - evaluated).norm() < 0.1 * evaluated.norm()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_can_be_drawn_in_every_step(form):
+    """Evenly from the simplex, whose variance is Dirichlet's; an evaluation has 1/M."""
+    module = block(form, drawn=True, random=False)
+    assert not module.kappa.requires_grad and not module.alpha.requires_grad
+    x = torch.randn(3, 20, MODEL, dtype=torch.float64)
+    evaluated, _ = module(x, x, x, need_weights=False)
+    torch.testing.assert_close(evaluated, by_equation(module, x, weights=torch.full((2, 4), 0.25)))
+    module.train()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        actual, _ = module(x, x, x, need_weights=False)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(actual, by_equation(module, x, weights=module.kappa_alpha()))
+        assert not torch.allclose(actual, evaluated)
+    draws = torch.stack([torch.cat(module.kappa_alpha()) for _ in range(4000)])
+    torch.testing.assert_close(draws.mean(0), torch.full((8,), 0.25).double(), atol=0.02, rtol=0)
+    torch.testing.assert_close(draws.var(0), torch.full((8,), 3 / (4**2 * 5)).double(), atol=0.005, rtol=0)
+    assert abs(torch.corrcoef(draws[:, [0, 4]].T)[0, 1]) < 0.1  # κ and α are drawn each by themselves
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_branch_weights_begin_on_the_simplex(form, random, softmax):
+    for weights in block(form, random=random, softmax=softmax).kappa_alpha():
+        assert weights.min() >= 0
+        torch.testing.assert_close(weights.sum().item(), 1.0, atol=1e-6, rtol=0)
+        assert (weights.max() - weights.min() > 0.01) == random
+
+
+UNEVEN = [
+    ({"branches": 3}, "4 heads .* 3 branches"),
+    ({"top": 5}, "--top-branches 5: .* 4"),
+    ({"ffn_dim": 30}, "width 30 .* 4 branches"),
+]
+
+
+@pytest.mark.parametrize("options, reason", UNEVEN)
+def test_what_cannot_be_dealt_out_is_refused(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        block(**options)
+    if "ffn_dim" in options:
+        block(**options, shared_ffn=True)
+
+
+# layers and models
+
+DECODERS = ["encoder_decoder", "self", "both", "both_halves"]
+RESIDUALS = ["per_branch", "none"]
+
+
+@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_encoder_layer_is_one_block(build, residual, norm):
+    """One residual connection around it and one LayerNorm; nothing else."""
+    layer = build("weighted_transformer_base", branch_residual=residual, **norm).double().encoder.layers[0]
+    assert {name.split(".")[0] for name, _ in layer.named_parameters()} == {"self_attn", "self_attn_layer_norm"}
+    x = torch.randn(6, 3, MODEL, dtype=torch.float64)
+
+    def attend(x):
+        return layer.self_attn(x, x, x, need_weights=False)[0]
+
+    ln = layer.self_attn_layer_norm
+    torch.testing.assert_close(layer(x, None), x + attend(ln(x)) if norm else ln(x + attend(x)))
+
+
+@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("branched", DECODERS)
+def test_decoder_layer_is_two_sublayers(build, branched, norm):
+    layer = build("weighted_transformer_base", branched_attention=branched, **norm).double().decoder.layers[0]
+    assert isinstance(layer.self_attn, BranchedAttention) == (branched != "encoder_decoder")
+    assert isinstance(layer.encoder_attn, BranchedAttention) == (branched != "self")
+    widths = [a.fc1.out_features for a in (layer.self_attn, layer.encoder_attn) if isinstance(a, BranchedAttention)]
+    assert widths == {"both": [32, 32], "both_halves": [16, 16]}.get(branched, [32])
+    y, encoder_out = torch.randn(2, 6, 3, MODEL, dtype=torch.float64)
+    mask = torch.full((6, 6), float("-inf")).triu(1)
+    actual, _, _ = layer(y, encoder_out, self_attn_mask=mask)
+    for attention, ln, key, options in (
+        (layer.self_attn, layer.self_attn_layer_norm, None, {"attn_mask": mask}),
+        (layer.encoder_attn, layer.encoder_attn_layer_norm, encoder_out, {}),
+    ):
+        query = ln(y) if norm else y
+        key = query if key is None else key
+        y = y + attention(query, key, key, need_weights=False, **options)[0]
+        y = y if norm else ln(y)
+    torch.testing.assert_close(actual, y)
+
+
+@pytest.fixture
+def masks(monkeypatch):
+    """Dropout multiplies by these, in the order in which it has drawn them."""
+    drawn = []
+
+    def forward(module, x, inplace=False):
+        if not module.training or not module.p:
+            return x
+        drawn.append(torch.bernoulli(torch.full_like(x, 1 - module.p)) / (1 - module.p))
+        return x * drawn[-1]
+
+    monkeypatch.setattr(Dropout, "forward", forward)
+    return drawn
+
+
+FORMS_WITH_DROPOUT = {
+    "the base": ("vaswani_transformer_base", {}, 2, 3),
+    "shared": ("weighted_transformer_base", {"branch_residual": "shared"}, 2, 3),
+    "per_branch": ("weighted_transformer_base", {}, 2, 3),
+    "per_branch, self": ("weighted_transformer_base", {"branched_attention": "self"}, 2, 3),
+    # One residual connection, one mask.
+    "none": ("weighted_transformer_base", {"branch_residual": "none"}, 1, 2),
+}
+
+
+@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("form", FORMS_WITH_DROPOUT)
+def test_dropout_stands_where_the_base_has_it(build, masks, form, norm):
+    """As many masks in a layer as in the base's, each on what is added to the residual stream, in values and gradients.
+
+    Drawn anew each time: layers are run first, and the equations take their masks.
+    """
+    arch, options, in_encoder, in_decoder = FORMS_WITH_DROPOUT[form]
+    model = build(arch, dropout=0.5, branch_weights_init="random", **options, **norm).double().train()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+
+    def added(attention, query, key=None, causal=False):
+        if isinstance(attention, ResidualBranchedAttention):
+            return by_equation(attention, query, key, causal, (masks.pop(0), masks.pop(0)))
+        return masks.pop(0) * by_equation(attention, query, key, causal)
+
+    def sublayer(x, ln, attention, **others):
+        return x + added(attention, ln(x), **others) if norm else ln(x + added(attention, x, **others))
+
+    x = torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
+    encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    actual = encoder(x, None)
+    assert len(masks) == in_encoder
+    if encoder.fc1 is None:  # layers with an FFN of their own are fairseq's
+        expected = sublayer(x, encoder.self_attn_layer_norm, encoder.self_attn)
+        assert_same_with_gradients(actual, expected, encoder, x)
+        assert not masks
+    masks.clear()
+    encoder_out = torch.randn(4, 2, MODEL, dtype=torch.float64)
+    actual, _, _ = decoder(x, encoder_out, self_attn_mask=torch.full((5, 5), float("-inf")).triu(1))
+    assert len(masks) == in_decoder
+    if decoder.fc1 is None:
+        expected = sublayer(x, decoder.self_attn_layer_norm, decoder.self_attn, causal=True)
+        expected = sublayer(expected, decoder.encoder_attn_layer_norm, decoder.encoder_attn, key=encoder_out)
+        assert_same_with_gradients(actual, expected, decoder, x)
+
+
+CACHED = [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}, {"top_branches": 2}]
+
+
+@pytest.mark.parametrize("options", CACHED, ids=str)
+@pytest.mark.parametrize("branched", DECODERS)
+@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
+def test_cached_decoding_equals_full(build, batch, family, residual, branched, options):
+    """A token at a time, until there were enough to multiply the weights first."""
+    options = {"branched_attention": branched, "branch_residual": residual, "branch_weights_init": "random", **options}
+    model = build(f"{family}_base", **options).double()
+    encoder_out = model.encoder(batch["src_tokens"][:1], batch["src_lengths"][:1])
+    tokens, state = torch.full((1, 1), EOS), {}
+    for _ in range(12):
+        cached, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
+        full, _ = model.decoder(tokens, encoder_out=encoder_out)
+        torch.testing.assert_close(cached, full[:, -1:])
+        tokens = torch.cat([tokens, torch.randint(4, 50, (1, 1))], dim=1)
+
+
+@pytest.mark.parametrize("branched", DECODERS)
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_parameters_are_those_of_the_base_but_for_branch_weights_and_biases(build, residual, branched):
+    def count(arch, **options):
+        return sum(p.numel() for p in build(arch, **options).parameters())
+
+    layers, d, d_ff, blocks = 2, 16, 32, 4
+    # b2_i, or as in the base the biases of W^O and W2 and the FFN's LayerNorm
+    biases = (HEADS if residual == "none" else 4) * d
+    difference = blocks * (2 * HEADS + biases - 4 * d)  # κ and α beside them
+    if branched.startswith("both"):  # a block more in each layer of the decoder; the base has the bias of its W^O
+        difference += layers * (2 * HEADS + biases - d)
+    if branched == "both":  # and an FFN
+        difference += layers * (2 * d * d_ff + d_ff)
+    weighted = count("weighted_transformer_base", branched_attention=branched, branch_residual=residual)
+    assert weighted == count("vaswani_transformer_base") + difference
+
+
+def test_weights_that_never_learn_train_with_any_optimizer(build, batch):
+    model = build("weighted_transformer_base", branch_weights="random", optimizer="adam").train()
+    model.set_num_updates(1)
+    model(**batch)[0].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is None) == name.endswith(("kappa", "alpha")) != parameter.requires_grad
+
+
+def test_training_without_an_optimizer_for_branch_weights_is_refused(build):
+    model = build("weighted_transformer_base")
+    model.set_num_updates(1)  # not while training
+    with pytest.raises(ValueError, match="--optimizer fused_adam"):
+        model.train().set_num_updates(1)

@@ -1,0 +1,133 @@
+"""What model and optimizer agree on about κ and α: which trainings are refused, and that others leave them right."""
+
+import pytest
+import torch
+from fairseq import optim
+from fairseq.dataclass.configs import CommonConfig, EMAConfig
+from fairseq.models.ema import EMA
+from omegaconf import OmegaConf
+
+from user_dir.weighted.training import BranchTraining, BranchTrainingError
+
+from support import (
+    Branched,
+    adam_options,
+    assert_on_simplex,
+    branch_rate,
+    copies,
+    families_with,
+    fused_adam,
+    fused_adam_options,
+    update,
+)
+
+
+def test_no_warmup():
+    assert BranchTraining(2.0).learning_rate(1, 0) == 2.0
+
+
+FLATTENED = {"optimizer": "fused_adam", "fp16": True, "fp16_no_flatten_grads": False, "memory_efficient_fp16": False}
+SHARDED = {"optimizer": "fused_adam", "ddp_backend": "fully_sharded"}
+UNSUITABLE = [
+    ({"optimizer": "adam"}, "train with --optimizer fused_adam"),
+    (FLATTENED, "with --fp16 also --fp16-no-flatten-grads"),
+    (SHARDED, "--ddp-backend fully_sharded .*κ and α.* train with --ddp-backend pytorch_ddp"),
+]
+SUITABLE = [
+    {"optimizer": "fused_adam", "ddp_backend": "legacy_ddp", "fp16": False},
+    {"optimizer": "fused_adam", "fp16": True, "fp16_no_flatten_grads": True},
+    {"optimizer": "fused_adam", "fp16": True, "memory_efficient_fp16": True},
+]
+
+
+@pytest.mark.parametrize("family", families_with("branched_attention"))
+@pytest.mark.parametrize("options, words", UNSUITABLE)
+def test_unsuitable_trainings_are_refused_when_the_model_is_built(build, family, options, words):
+    """fairseq-train gives a model all options of the command line."""
+    with pytest.raises(BranchTrainingError, match=words):
+        build(f"{family}_tiny", **options)
+    build("vaswani_transformer_tiny", **options)
+
+
+@pytest.mark.parametrize("options", SUITABLE)
+def test_suitable_trainings_are_not(build, options):
+    build("weighted_transformer_tiny", **options)
+
+
+def test_another_optimizer_is_noticed():
+    model = Branched()
+    optim.build_optimizer(adam_options(), list(model.parameters()))
+    with pytest.raises(BranchTrainingError, match="--optimizer fused_adam.*--fp16-no-flatten-grads"):
+        model.weights.require_adopted()
+    fused_adam(model)
+    model.weights.require_adopted()
+
+
+def half_precision(flatten=False, **options):
+    """The options of fairseq-train --fp16, as its wrappers of optimizers read them."""
+    common = {**vars(CommonConfig()), "fp16": True, "fp16_no_flatten_grads": not flatten}
+    training = {"optimization": {"update_freq": [1]}, "distributed_training": {"distributed_world_size": 1}}
+    return OmegaConf.create({"common": common, **training, "optimizer": fused_adam_options(fp16=True, **options)})
+
+
+def test_flattened_masters_are_noticed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)  # fairseq asks for it, and uses it as a name only
+    model = Branched().half()
+    optim.FP16Optimizer.build_optimizer(half_precision(flatten=True), list(model.parameters()))
+    with pytest.raises(BranchTrainingError, match="--fp16-no-flatten-grads"):
+        model.weights.require_adopted()
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+def test_branch_weights_of_half_precision_are_refused(dtype):
+    """With --memory-efficient-fp16 the model's parameters are all there is, and rounding would undo the updates."""
+    parameters = list(Branched().to(dtype).parameters())
+    with pytest.raises(BranchTrainingError, match="--memory-efficient-fp16 .*--fp16-no-flatten-grads"):
+        optim.MemoryEfficientFP16Optimizer.build_optimizer(half_precision(), parameters)
+    others = list(torch.nn.Linear(2, 2).to(dtype).parameters())
+    optim.MemoryEfficientFP16Optimizer.build_optimizer(half_precision(), others)
+
+
+def test_on_the_simplex_in_half_precision():
+    """With accumulation and a skipped update."""
+
+    def accumulate(model, optimizer, t, overflow=False):
+        optimizer.zero_grad()
+        for part in (0, 100):
+            optimizer.backward(model.loss(t + part) * (float("inf") if overflow else 1))
+        optimizer.multiply_grads(0.5)
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+
+    model = Branched().half()
+    options = half_precision(branch_warmup_updates=3)
+    optimizer = optim.FP16Optimizer.build_optimizer(options, list(model.parameters()))
+    assert model.weights.adopted
+    initial = copies(model.branches())
+    masters = optimizer.param_groups[1]["params"]
+    for t in range(1, 21):
+        if t == 7:
+            before = copies(model.branches())
+            with pytest.raises(OverflowError):
+                accumulate(model, optimizer, t, overflow=True)
+            assert all(map(torch.equal, before, model.branches()))
+        assert optimizer.param_groups[1]["lr"] == pytest.approx(branch_rate(t, 3))
+        accumulate(model, optimizer, t)
+        assert_on_simplex(model.branches(), tolerance=4 * 2**-11)  # float16 rounds each of four to 11 bits
+        assert all(vector.dtype == torch.half for vector in model.branches())
+        assert_on_simplex(masters)
+    assert not any(map(torch.equal, initial, model.branches()))
+
+
+def test_moving_average_and_mean_of_checkpoints_lie_on_the_simplex():
+    model = Branched()
+    optimizer = fused_adam(model, branch_warmup_updates=1)
+    average = EMA(model, EMAConfig(store_ema=True, ema_decay=0.9))
+    history = []
+    for t in range(1, 11):
+        update(model, optimizer, t)
+        average.step(model, t)
+        history.append(copies(model.branches()))
+    assert_on_simplex(average.get_model().branches())
+    assert not all(map(torch.equal, average.get_model().branches(), model.branches()))
+    assert_on_simplex([torch.stack(vectors).mean(0) for vectors in zip(*history)])

@@ -1,0 +1,1 @@
+"""The Transformer's attention (Vaswani et al. 2017)."""

@@ -1,0 +1,1 @@
+"""Relative positions (Shaw et al. 2018)."""

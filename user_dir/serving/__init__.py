@@ -1,0 +1,1 @@
+"""From text to translations: preparation, models and search together."""

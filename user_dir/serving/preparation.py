@@ -1,0 +1,142 @@
+"""What data-prep did to the training text, done to a sentence; and the way back.
+
+How text was prepared stands in manifest.json, which data-prep leaves beside data-bin, and the subword codes in bpe/. It
+is done here with the same libraries: data-prep reads whole corpora and starts without torch, so it has its own, faster
+words for it; the tests hold both to the same tokens.
+"""
+
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+import re
+import unicodedata
+
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+
+from ..errors import InputError
+
+LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
+CONTINUED = "@@"  # ends every subword but the last of a word
+REMEMBERED = 300_000  # words whose subwords are remembered, at most: about 100 MB
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """What data-prep did to the text of a data-bin."""
+
+    folder: pathlib.Path  # that of manifest.json, bpe/ and data-bin/
+    languages: tuple[str, str]  # source and target language
+    tokenise: bool  # else the text is tokens between spaces, and so are translations
+    normalise: bool  # punctuation
+    lowercase: bool
+    separate: bool  # subwords of each language for itself
+
+
+def preparation_of(data: pathlib.Path) -> Preparation | None:
+    """What the manifest beside the data-bin folder `data` says; None if there is none.
+
+    Raises:
+        InputError: if it does not say how text was prepared
+    """
+    # data-bin may be a link to another disk, or the folder that it is in.
+    path, linked = (folder.parent / "manifest.json" for folder in (data.absolute(), data.resolve()))
+    path = path if path.exists() else linked
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        tokens, subwords = (manifest["stages"][stage]["options"] for stage in ("tok", "bpe"))
+        languages = manifest["source language"], manifest["target language"]
+        defaults = {"tokenise": True, "normalise": True} | tokens
+        choices = defaults["tokenise"], defaults["normalise"], defaults["lowercase"], subwords["separate"]
+        if not all(LANGUAGE.fullmatch(language) for language in languages) or {*map(type, choices)} != {bool}:
+            raise ValueError("an option has no such value")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise InputError(
+            f"{path} does not say how the text was prepared ({reason}): "
+            "run data-prep/prepare.py again, or name another folder"
+        ) from None
+    return Preparation(path.parent, languages, *choices)
+
+
+def codes_of(prepared: Preparation, source: str) -> pathlib.Path:
+    """The subword codes of text in the language `source`."""
+    return prepared.folder / "bpe" / (f"codes.{source}" if prepared.separate else "codes")
+
+
+def read_codes(path: pathlib.Path) -> BPE:
+    """subword-nmt's codes.
+
+    Raises:
+        InputError: if they are missing or malformed
+    """
+    try:
+        # It writes what is wrong to the standard error, and exits.
+        with open(path, encoding="utf-8", newline="\n") as stream, contextlib.redirect_stderr(io.StringIO()) as reason:
+            codes = BPE(stream)
+        if codes.version not in ((0, 1), (0, 2)):
+            raise ValueError(f"version {'.'.join(map(str, codes.version))}")
+    except FileNotFoundError:
+        raise InputError(
+            f"there are no subword codes {path}: "
+            "keep bpe/ and manifest.json beside data-bin/, or split the text yourself"
+        ) from None
+    except (SystemExit, ValueError) as error:
+        words = reason.getvalue().partition("\n")[0] or error
+        raise InputError(
+            f"{path} does not hold subword-nmt's codes ({words}): run data-prep/prepare.py again"
+        ) from None
+    return codes
+
+
+def tidied(text: str) -> str:
+    """Text in Unicode's composed form, with single spaces."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def joined(subwords: str) -> str:
+    """Tokens of subwords, both separated by spaces."""
+    return (subwords + " ").replace(f"{CONTINUED} ", "").rstrip()
+
+
+class PreparedText:
+    """Text as subwords, and back, for a model that translates `source` to `target`.
+
+    Raises:
+        InputError: if the subword codes are missing or malformed
+    """
+
+    def __init__(self, prepared: Preparation, source: str, target: str):
+        self.prepared = prepared
+        self.codes = read_codes(codes_of(prepared, source))
+        self.normaliser, self.tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
+        self.detokeniser = MosesDetokenizer(target)
+
+    def encode(self, text: str) -> str:
+        """Subwords separated by spaces, as in the files that data-prep leaves in bpe/."""
+        text = tidied(text)
+        if self.prepared.normalise:
+            text = self.normaliser.normalize(text + "\n")  # as its command, which does not take off the line's end
+        if self.prepared.tokenise:
+            text = self.tokeniser.tokenize(text, return_str=True)
+        if self.prepared.lowercase:
+            text = text.lower()
+        if len(self.codes.cache) > REMEMBERED:
+            self.codes.cache.clear()
+        return " ".join(self.codes.segment_tokens(text.split(" ")))
+
+    def decode(self, subwords: str) -> str:
+        """Text, of subwords separated by spaces."""
+        tokens = joined(subwords)
+        return self.detokeniser.detokenize(tokens.split()) if self.prepared.tokenise else tokens
+
+
+class SplitText:
+    """Text that stands in subwords already: translations are tokens."""
+
+    encode = staticmethod(tidied)
+    decode = staticmethod(joined)

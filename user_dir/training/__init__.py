@@ -1,0 +1,1 @@
+"""How a model is trained: optimizer, criterion, and checks of what is trained with."""

@@ -1,0 +1,163 @@
+"""--optimizer fused_adam: Adam (Kingma and Ba 2015) in one kernel for all parameters, from torch; and branch weights.
+
+The update is that of fairseq's `adam` (decoupled weight decay, as in torch's AdamW) but for where ε stands: added to
+√(v/(1 − β₂ᵗ)) as in the paper, where fairseq adds it to √v.
+
+κ and α of the Weighted Transformer (Ahmed et al. 2017, section 4) are a group of their own: their learning rate
+depends on the number of the update alone, whatever --lr-scheduler the others have; it is 0 for the last updates; there
+is no weight decay; after each update they are projected onto the simplex. The group's count of updates is in the
+optimizer's checkpoint, so that a resumed run goes on where it was and updates skipped for overflow do not count.
+"""
+
+import ast
+import math
+from dataclasses import dataclass
+
+import torch
+from fairseq.logging import metrics
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
+from omegaconf import II
+from torch import Tensor
+
+from ..config import option
+from ..errors import InputError
+from ..weighted.simplex import project_
+from ..weighted.training import BranchTraining, BranchTrainingError
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class FusedAdamConfig(FairseqAdamConfig):
+    branch_warmup_updates: int = option(
+        400, "warm-up of the learning rate of branch weights (Ahmed et al. 2017, section 4)"
+    )
+    branch_frozen_updates: int = option(
+        10000,
+        "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); 0: never",
+    )
+    max_update: int = II("optimization.max_update")
+    use_bmuf: bool = II("optimization.use_bmuf")
+    ddp_backend: str = II("distributed_training.ddp_backend")
+    fp16: bool = II("common.fp16")
+    amp: bool = II("common.amp")
+
+
+@register_optimizer("fused_adam", dataclass=FusedAdamConfig)
+class FusedAdam(FairseqAdam):
+    """fairseq's `adam` with its options; fairseq's own is a Python loop of small kernels for each parameter.
+
+    Half-precision parameters (--memory-efficient-fp16) get fairseq's own, which computes in float32; torch's does not.
+
+    Raises:
+        InputError: for --fp16-adam-stats, which needs fairseq's own, and for numbers that Adam cannot be given
+        BranchTrainingError: for options with which branch weights would never train or would leave the simplex
+    """
+
+    trains_branch_weights = True
+
+    def __init__(self, cfg: FusedAdamConfig, params):
+        FairseqOptimizer.__init__(self, cfg)
+        if cfg.fp16_adam_stats:
+            raise InputError("--fp16-adam-stats needs --optimizer adam")
+        refuse_betas(cfg.adam_betas)
+        params = list(params)
+        groups, self.branch_training = params, None
+        branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchTraining)]
+        if branch:
+            refuse_unsuitable(cfg, branch)
+            (self.branch_training,) = {p.param_group for p in branch}
+            self.branch_training.adopted = True
+            others = [p for p in params if not isinstance(getattr(p, "param_group", None), BranchTraining)]
+            groups = [{"params": others}, {"params": branch, "weight_decay": 0.0, "updates": 0}]
+        if any(p.dtype in HALF for p in params):
+            self._optimizer = Adam(groups, **self.optimizer_config)
+        else:
+            try:
+                self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
+            except ValueError as error:
+                raise InputError(f"{error}: change --lr, --adam-betas, --adam-eps or --weight-decay") from error
+        self.set_branch_lr()
+
+    def set_branch_lr(self):
+        """Gives the branch weights the learning rate of their next update."""
+        if self.branch_training is not None:
+            group = self.param_groups[1]
+            next_update = group["updates"] + 1
+            rate = self.branch_training.learning_rate(next_update, self.cfg.branch_warmup_updates)
+            last = self.cfg.branch_frozen_updates
+            group["lr"] = 0.0 if 0 < last and self.cfg.max_update - last < next_update else rate
+
+    def set_lr(self, lr):
+        super().set_lr(lr)
+        self.set_branch_lr()
+
+    def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
+        norm = super().clip_grad_norm(max_norm, aggregate_norm_fn)
+        if not (self.cfg.fp16 or self.cfg.amp or torch.isfinite(norm)):  # those go on with a smaller scale of the loss
+            self.refuse_divergence()
+        return norm
+
+    def refuse_divergence(self):
+        """Raises InputError; what fairseq looks for the cause with does not go with an encoder that returns a dict."""
+        size, name = max((largest(p), getattr(p, "name_in_model", "a parameter")) for p in self.params)
+        update = 1 + max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
+        raise InputError(
+            f"update {update}: the gradient is not finite, {name} has values of up to {size:.1e}: the training has "
+            "diverged, lower --lr, lengthen --warmup-updates or set --clip-norm, and go on from an earlier checkpoint"
+        )
+
+    def step(self, *args, **kwargs):
+        super().step(*args, **kwargs)
+        if self.branch_training is not None:
+            group = self.param_groups[1]
+            if self.branch_training.simplex and group["lr"] > 0:  # a projection could change frozen ones' last bit
+                project_(group["params"])
+            metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
+            group["updates"] += 1
+            self.set_branch_lr()
+
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        super().load_state_dict(state_dict, optimizer_overrides)
+        if self.branch_training is not None:
+            self.param_groups[1]["weight_decay"] = 0.0  # --optimizer-overrides are for the others
+            self.set_branch_lr()
+
+    @property
+    def supports_flat_params(self):
+        """FP16Optimizer asks; it has lost the branch weights by then if it flattens: require_adopted notices that."""
+        return self.branch_training is None
+
+
+def largest(parameter: Tensor) -> float:
+    """The largest magnitude in `parameter`; inf if it holds what is no number."""
+    size = parameter.detach().abs().max().item()
+    return math.inf if math.isnan(size) else size
+
+
+def refuse_betas(betas) -> None:
+    """Raises InputError unless --adam-betas are two numbers: fairseq evaluates whatever Python a configuration has."""
+    try:
+        _, _ = map(float, ast.literal_eval(betas) if isinstance(betas, str) else betas)
+    except (ValueError, TypeError, SyntaxError):
+        raise InputError(f"--adam-betas {betas}: give two numbers, such as '(0.9, 0.98)'") from None
+
+
+def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
+    """Raises BranchTrainingError for options with which branch weights would never train or would leave the simplex."""
+    if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4, and most updates are less than half
+        raise BranchTrainingError(
+            "--memory-efficient-fp16 has κ and α in half precision, where rounding undoes their updates: train with "
+            "--fp16 --fp16-no-flatten-grads, which keeps them in float32, or with --autocast bf16."
+        )
+    if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
+        raise BranchTrainingError(
+            f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} "
+            "and would never train: set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
+        )
+    if cfg.use_bmuf or cfg.ddp_backend == "slowmo":
+        raise BranchTrainingError(
+            "--use-bmuf and --ddp-backend slowmo move parameters after the optimizer's step, so that κ and α would "
+            "leave the simplex: train with --ddp-backend pytorch_ddp or legacy_ddp."
+        )

@@ -1,0 +1,42 @@
+"""Several processes: refuses trainings that fairseq would begin and that would not train one model, or break off; ends
+a process with the torchrun that started it."""
+
+import os
+import signal
+
+import torch
+from torch import distributed, multiprocessing
+
+from ..errors import InputError
+
+
+def refuse_processes(options) -> None:
+    """Refuses `options` of fairseq-train with which several processes would not train one model.
+
+    Raises:
+        InputError: for processes of torchrun's that do not know of each other (fairseq reads torchrun's variables only
+            where it sees several GPUs), and for a --ddp-backend that needs GPUs
+    """
+    if not distributed.is_available():
+        return
+    several = distributed.is_torchelastic_launched() and int(os.environ.get("WORLD_SIZE", 1)) > 1
+    if several and not distributed.is_initialized():
+        raise InputError(
+            "torchrun started this process, and fairseq does not join it to the others: each would train a model of "
+            "its own in the same --save-dir. On GPUs add --distributed-world-size N. On CPUs type torchrun "
+            "--nproc-per-node N --no-python examples/shared/cpu_process.sh DATA … --cpu --distributed-world-size N "
+            "--distributed-init-method env:// --distributed-no-spawn --distributed-backend gloo "
+            "--ddp-backend legacy_ddp"
+        )
+    on_cpus = options.cpu or not torch.cuda.is_available()
+    if distributed.is_initialized() and on_cpus and options.ddp_backend in ("c10d", "pytorch_ddp"):
+        raise InputError(
+            f"--ddp-backend {options.ddp_backend} needs GPUs (it is fairseq's default): "
+            "on CPUs add --ddp-backend legacy_ddp"
+        )
+
+
+def end_with_torchrun() -> None:
+    """If torchrun is killed (kill -9, memory), so is this process, which would train on beside the one that goes on."""
+    if distributed.is_available() and distributed.is_torchelastic_launched():
+        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # it does nothing where this is not Linux

@@ -1,0 +1,63 @@
+"""Every named architecture: a family (what is computed) × a size (how large)."""
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import base_architecture
+
+from ..families import FAMILIES, Family
+from .model import TransformerModel
+
+# size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
+SIZES = {
+    "tiny": (4, 128, 256, 4, 0.1),  # Multi30k and IWSLT ablations
+    "iwslt_de_en": (6, 512, 1024, 4, 0.1),  # fairseq's recipe for IWSLT14; its command line sets dropout 0.3
+    "base": (6, 512, 2048, 8, 0.1),  # Vaswani et al. 2017, Table 3, "base"
+    "big": (6, 1024, 4096, 16, 0.3),  # Vaswani et al. 2017, Table 3, "big"
+    "big_en_fr": (6, 1024, 4096, 16, 0.1),  # Vaswani et al. 2017, section 6.1: English–French with dropout 0.1
+}
+
+
+def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dropout: float) -> dict:
+    """The fairseq options that a row of SIZES stands for."""
+    side = {"layers": layers, "embed_dim": embed_dim, "ffn_embed_dim": ffn_embed_dim, "attention_heads": heads}
+    encoder = {f"encoder_{name}": value for name, value in side.items()}
+    # The decoder follows the encoder's widths where only those are given on the command line, as in fairseq.
+    decoder = {f"decoder_{name}": f"encoder_{name}" if "dim" in name else value for name, value in side.items()}
+    return {**encoder, **decoder, "dropout": dropout}
+
+
+def set_defaults(args, options: dict) -> None:
+    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have.
+
+    The name of another option as a value stands for that option's value.
+    """
+    for name, value in options.items():
+        if not hasattr(args, name):
+            setattr(args, name, getattr(args, value) if value in options else value)
+
+
+def completed(args) -> bool:
+    """Whether `args` have been through `base_architecture` before, as a checkpoint's have: no user sets this one."""
+    return hasattr(args, "adaptive_softmax_cutoff")
+
+
+def add_family(name: str, family: Family, model: type = TransformerModel) -> None:
+    """Makes `name`_`size` a value of fairseq's --arch for every size, with the options of `family`."""
+    FAMILIES[name] = family
+    register_model(name)(model)
+    for size in SIZES:
+        add_size(name, family, size, model)
+
+
+def add_size(name: str, family: Family, size: str, model: type) -> None:
+    options = {**size_options(*SIZES[size]), **family.options_of(size)}
+
+    @register_model_architecture(name, f"{name}_{size}")
+    def architecture(args) -> None:
+        if completed(args):  # a checkpoint from before there was --branch-residual
+            set_defaults(args, {"branch_residual": "none"})
+        set_defaults(args, options)
+        base_architecture(args)  # what they do not say: fairseq's own defaults
+
+
+for name in list(FAMILIES):
+    add_family(name, FAMILIES[name])

@@ -1,0 +1,185 @@
+"""Model, encoder and decoder: fairseq's, with layers chosen from the configuration."""
+
+import functools
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
+from fairseq.modules import FairseqDropout
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import nn
+
+from ..attention.multihead import ONE_ORDER, MultiheadAttention
+from ..config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
+from ..kernels.autocast import autocast
+from ..kernels.dropout import Dropout
+from ..kernels.products import Linear
+from ..weighted.log import BranchLog, branched_blocks
+from ..weighted.training import BranchTraining, refuse_training
+from .encoder_output import Reordered
+from .layers import decoder_layer, encoder_layer
+
+# Parts that fairseq and torch put into a model, and what computes them.
+COMPUTED_BY = {FairseqDropout: Dropout, nn.Linear: Linear}
+
+
+class TransformerModel(TransformerModelBase):
+    """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; its configuration says which."""
+
+    config = VariantConfig  # a variant with options of its own has them in a subclass
+    branch_training = None  # of Ahmed et al. 2017: how κ and α are to be trained
+    branch_log = None
+    counting = False  # whether fairseq has told a number of updates
+
+    @classmethod
+    def add_args(cls, parser):
+        # No defaults here: architectures.py gives each architecture its own.
+        gen_parser_from_dataclass(parser, cls.config(), delete_default=True, with_prefix="")
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
+
+        Raises:
+            UnsupportedOption: for an option of fairseq's Transformer that is not carried
+            BranchTrainingError: for a training that could not train κ and α as the paper does
+            InputError: for sizes that cannot be
+        """
+        cfg = cls.config.from_namespace(args)
+        refuse_unsupported(cfg)
+        refuse_impossible(cfg)
+        if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
+            cfg.no_token_positional_embeddings = True
+        learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
+        if learned:
+            refuse_training(args)
+        model = super().build_model(cfg, task)
+        model.decoder.learns_alignment = getattr(getattr(task, "cfg", None), "load_alignments", False)
+        compute_by_ours(model)
+        for name, parameter in model.named_parameters():
+            parameter.name_in_model = name  # for an optimizer that has to speak of it
+        if learned:
+            lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
+            model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
+            for block in branched_blocks(model).values():
+                block.kappa.param_group = block.alpha.param_group = model.branch_training  # the optimizer looks for it
+            model.branch_log = BranchLog(model)
+        return model
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return TransformerEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return TransformerDecoder(cfg, tgt_dict, embed_tokens)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by fairseq before each update.
+
+        Raises:
+            BranchTrainingError: if no optimizer keeps κ and α as the paper does
+        """
+        super().set_num_updates(num_updates)
+        # The first number is 0, or that of a checkpoint that has just been loaded: there is no optimizer yet.
+        loaded, self.counting = num_updates > 0 and not self.counting, True
+        if self.training and self.branch_training is not None and not loaded:
+            self.branch_training.require_adopted()
+            self.branch_log.follow()
+
+    @property
+    def full_context_alignment(self) -> bool:
+        """fairseq's generator asks before it prints alignments: are they to come from a pass over the whole hypothesis?
+
+        Yes where decoding kept no attention weights: its hub interface is asked for alignments after that was settled.
+        """
+        return not self.decoder.need_attention
+
+    def __prepare_scriptable__(self):
+        """Called by torch.jit.script."""
+        raise UnsupportedOption(NO_TORCHSCRIPT)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
+        self.decoder.set_beam_size(beam_size)
+
+
+class TransformerEncoder(TransformerEncoderBase):
+    """fairseq's encoder with our layers."""
+
+    def build_encoder_layer(self, cfg):
+        return wrap(encoder_layer(cfg), cfg)
+
+    def reorder_encoder_out(self, encoder_out, new_order):
+        return Reordered(encoder_out, new_order)
+
+    @autocast
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+
+class TransformerDecoder(TransformerDecoderBase):
+    """fairseq's decoder with our layers."""
+
+    need_attention = True  # whether decoding step by step keeps the attention weights
+    learns_alignment = False  # whether a loss reads them (label_smoothed_cross_entropy_with_alignment)
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
+
+    @autocast
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        full_context_alignment=False,
+        alignment_layer=None,
+        alignment_heads=None,
+    ):
+        """As fairseq's, which returns the last layer's attention weights: here only where somebody reads them.
+
+        They cost a product and a softmax outside the fused attention at every step of training and of beam search.
+        """
+        read = self.learns_alignment if self.training else self.need_attention or incremental_state is None
+        if alignment_layer is None and not read:
+            alignment_layer = -1  # no layer
+        if incremental_state and isinstance(encoder_out, Reordered):
+            encoder_out = encoder_out.source  # the attentions to it have their keys by now
+        return super().extract_features(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+
+    @functools.cached_property
+    def attentions(self) -> list[MultiheadAttention]:
+        """Those that keep something of the steps before; fairseq looks for them at every step."""
+        return [module for module in self.modules() if isinstance(module, MultiheadAttention)]
+
+    def reorder_incremental_state_scripting(self, incremental_state, new_order):
+        incremental_state[ONE_ORDER] = {}
+        for attention in self.attentions:
+            attention.reorder_incremental_state(incremental_state, new_order)
+        del incremental_state[ONE_ORDER]
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """Called by fairseq before it generates; `need_attn` is its --print-alignment."""
+        self.need_attention = bool(need_attn)
+
+
+def compute_by_ours(model: nn.Module) -> None:
+    """Has every part of `model` that COMPUTED_BY names, and no subclass of one, computed as it says."""
+    for module in model.modules():
+        module.__class__ = COMPUTED_BY.get(type(module), type(module))
+
+
+def wrap(layer, cfg: VariantConfig):
+    """`layer` with activation checkpointing and FSDP's sharding where `cfg` asks for them.
+
+    A checkpointed layer is always a unit of FSDP's own, as in fairseq: it must gather its weights again by itself.
+    """
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)

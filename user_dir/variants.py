@@ -1,0 +1,20 @@
+"""The face of a variant from outside: all that one imports to add a family, an option or an attention."""
+
+from .attention.masks import additive
+from .attention.multihead import MultiheadAttention
+from .config import VariantConfig, option
+from .families import Family
+from .transformer.architectures import add_family
+from .transformer.layers import SELF_ATTENTIONS
+from .transformer.model import TransformerModel
+
+__all__ = [
+    "SELF_ATTENTIONS",
+    "Family",
+    "MultiheadAttention",
+    "TransformerModel",
+    "VariantConfig",
+    "add_family",
+    "additive",
+    "option",
+]
