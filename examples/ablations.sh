@@ -4,7 +4,7 @@
 #
 #   examples/ablations.sh shaw-distance [options of fairseq-train]
 #
-# The tables are those of user_dir/tools/paper_tables.py, whose first row is the one the others are compared with: vaswani
+# The tables are those of user_dir/tools/shared/paper_tables.py, whose first row is what the others are compared with: vaswani
 # (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha come about),
 # ahmed-decoder (where it has branches); convergence has the families, validates them as they train and says when each
 # had the validation loss that the first ends with. Variables and their defaults:
@@ -22,7 +22,7 @@ extras=plot
 cd "$project"
 
 name=${1:-}
-[ -n "$name" ] || fail "name a table: $(python user_dir/tools/paper_tables.py)"
+[ -n "$name" ] || fail "name a table: $(python user_dir/tools/shared/paper_tables.py)"
 shift
 recipe=${RECIPE:-quickstart}
 case $recipe in
@@ -32,7 +32,7 @@ case $recipe in
   wmt14) size=base reference=data/wmt14.en-de/raw/test.de ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac
-rows=$(python user_dir/tools/paper_tables.py "$name" "$size")
+rows=$(python user_dir/tools/shared/paper_tables.py "$name" "$size")
 for row in ${ROWS:-}; do
   cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||
     fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"

@@ -3,7 +3,8 @@
     python examples/tables.py            # all pages
     python examples/tables.py --check    # writes nothing, and fails where a page is older than its records
 
-A row has the mean over seeds ± the sample standard deviation; a score that is no number is shown of each seed.
+A row has the mean over seeds ± the sample standard deviation; a score that is no number is shown of each seed. Besides
+the scores of a record there is the lowest validation loss.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 from train import PROJECT, RESULTS, read_table, trainings_of
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+LOSS = "lowest validation loss"
 EMPTY = "No training of this table has ended yet.\n"
 
 
@@ -39,17 +41,22 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
             found = records[row]
             updates = sorted({record["updates"] for record in found})
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
-            values = [over_seeds([record["scores"][name]["score"] for record in found]) for name in names]
+            values = [over_seeds([score(record, name) for record in found], 3 if name == LOSS else 2) for name in names]
             name = f"`{row[0].removeprefix(group + '.')}`"
             lines.append([name, str(len(found)), shown, *values, published.get(key, "")])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def over_seeds(values: list) -> str:
+def score(record: dict, name: str) -> float | str:
+    """The score of that name; LOSS is the lowest of the validations."""
+    return min(validation["loss"] for validation in record["validation"]) if name == LOSS else record["scores"][name]["score"]
+
+
+def over_seeds(values: list, digits: int) -> str:
     if not all(isinstance(value, float) for value in values):
         return "; ".join(map(str, values))
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
 def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESULTS) -> str:

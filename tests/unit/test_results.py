@@ -66,3 +66,8 @@ def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
 def test_a_page_that_names_another_table_is_refused(tables):
     with pytest.raises(KeyError, match="nothing"):
         tables.with_tables("<!-- table nothing -->\n<!-- end -->\n", {"group": GROUP})
+
+
+def test_the_lowest_validation_loss_is_a_score(tables):
+    record = {"validation": [{"loss": 4.3}, {"loss": 4.1}, {"loss": 4.2}], "scores": {"BLEU": {"score": 40.0}}}
+    assert tables.score(record, tables.LOSS) == 4.1 and tables.score(record, "BLEU") == 40.0

@@ -13,13 +13,12 @@ from fairseq import modules
 from torch import Tensor, nn
 
 from ..kernels.products import linear
+from .cache import ONE_ORDER, Cache, SourceCache, cache_of, keep, shared_beams, ungroup_beams
 from .masks import visible_keys
 
 # Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
 # times with 16 keys, 1.4 to 1.6 with 64, as fast with 256.
 WIDENED = 256
-# Entry of the incremental state while the decoder reorders it: what one attention finds out for all.
-ONE_ORDER = "one order"
 
 
 class MultiheadAttention(modules.MultiheadAttention):
@@ -144,71 +143,37 @@ class MultiheadAttention(modules.MultiheadAttention):
     # cached decoding
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
-        """As `project`, for the query that continues what `incremental_state` holds; also the mask.
+        """As `project`, for the token that continues what `incremental_state` holds; also the mask.
 
-        Self-attention: the query is the last of the S positions seen so far, whose keys and values are in buffers
-        [capacity, B, h, d_z], written in place. Encoder–decoder attention: the keys of a sentence are kept once for all
-        its beams, and the beams become queries of that sentence.
+        Returns:
+            q [B, h, 1, d_k], k [B, h, S, d_k], v [B, h, S, d_v] of self-attention, of all S positions so far; for
+            encoder–decoder attention the beams of a sentence are its queries: q [B / beams, h, beams, d_k], …
         """
         if len(query) != 1:
             raise ValueError(f"cached attention takes one query at a time, as fairseq's decoder does, not {len(query)}")
-        cache = self._get_input_buffer(incremental_state)
+        cache = cache_of(self, incremental_state)
         if self.self_attention:
-            if not cache:  # no weight changes while a batch is decoded: join them once
-                cache = {"fused": fuse(self.q_proj, self.k_proj, self.v_proj)}
-            q, *new = self.split_heads(query, *cache["fused"])
-            seen = cache.get("length", 0)
-            keys, values = (append(cache.get(name), seen, x) for name, x in zip(("keys", "values"), new, strict=True))
-            length = seen + 1
-            k, v = (buffer[:length].permute(1, 2, 0, 3) for buffer in (keys, values))
-            padding = self._append_prev_key_padding_mask(
-                key_padding_mask, cache.get("prev_key_padding_mask"), k.size(0), k.size(2), static_kv=False
-            )
-            padding = None if padding is None else padding.bool()
-            mask = visible_keys(padding, None, q.dtype)
-            cache |= {"keys": keys, "values": values, "length": length, "prev_key_padding_mask": padding}
-        else:
-            if not cache:
-                beams = shared_beams(key, self.beam_size)
-                k, v = self.split_heads(key[:, ::beams], *fuse(self.k_proj, self.v_proj))
-                padding = None if key_padding_mask is None else key_padding_mask[::beams]
-                mask = visible_keys(padding, None, query.dtype)
-                cache = {"beams": beams, "prev_key": k, "prev_value": v, "mask": mask}
-            k, v, mask = cache["prev_key"], cache["prev_value"], cache["mask"]
-            (q,) = self.split_heads(query, *fuse(self.q_proj))
-            if cache["beams"] > 1:  # [B·beams, h, 1, d_k] → [B, h, beams, d_k]
-                q = q.squeeze(2).unflatten(0, (-1, cache["beams"])).transpose(1, 2)
-        self._set_input_buffer(incremental_state, cache)
-        return q, k, v, mask
+            if cache is None:
+                cache = keep(self, incremental_state, Cache())
+                cache.constants["fused"] = fuse(self.q_proj, self.k_proj, self.v_proj)
+            q, k, v = self.split_heads(query, *cache.constants["fused"])
+            k, v, padding = cache.append(k, v, key_padding_mask)
+            return q, k, v, visible_keys(padding, None, q.dtype)
+        if cache is None:
+            beams = shared_beams(key, self.beam_size)
+            k, v = self.split_heads(key[:, ::beams], *fuse(self.k_proj, self.v_proj))
+            padding = None if key_padding_mask is None else key_padding_mask[::beams]
+            mask = visible_keys(padding, None, query.dtype)
+            cache = keep(self, incremental_state, SourceCache(k, v, mask, beams))
+        (q,) = self.split_heads(query, *fuse(self.q_proj))
+        return cache.group(q), cache.k, cache.v, cache.mask
 
     def reorder_incremental_state(self, incremental_state, new_order: Tensor):
-        """Follows a search: row i goes on with what row new_order[i] holds.
-
-        Beams share the keys of their sentence while all of them stay; once only some do, each row has keys of its own.
-        An order of as many rows as before is taken for one within the sentences, as by fairseq's own attention: beam
-        search has no other, and to look would be to wait for the device at every step.
-        """
-        cache = self._get_input_buffer(incremental_state)
-        if not cache:
-            return incremental_state
-        if self.self_attention:
-            for name in ("keys", "values"):
-                cache[name] = reorder(cache[name], cache["length"], new_order)
-        beams, answers = cache.get("beams", 1), incremental_state.get(ONE_ORDER, {})
-        if "prev_key" in cache and beams == 1 and repeats(new_order, self.beam_size, len(cache["prev_key"]), answers):
-            cache["beams"] = self.beam_size
-            return incremental_state
-        if beams > 1:
-            if len(new_order) == beams * len(cache["prev_key"]):
-                return incremental_state
-            if stay_together(new_order, beams, answers):
-                new_order = new_order[::beams] // beams
-            else:
-                new_order, cache["beams"] = new_order // beams, 1
-        for name in ("prev_key", "prev_value", "mask", "prev_key_padding_mask"):
-            if cache.get(name) is not None:
-                cache[name] = cache[name].index_select(0, new_order)
-        return self._set_input_buffer(incremental_state, cache)
+        """Called by fairseq: row i of the batch continues what row new_order[i] holds."""
+        cache = cache_of(self, incremental_state)
+        if cache is not None:
+            cache.reorder(new_order, self.beam_size, incremental_state.get(ONE_ORDER, {}))
+        return incremental_state
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
@@ -219,7 +184,7 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, training: bool) -> Tensor:
     """Eq. 1 in one kernel; see MultiheadAttention.attend.
 
-    Not whether gradients are recorded decides about the kernel: they are not in the first of the two forward passes of
+    The kernel must not depend on whether gradients are recorded: they are not in the first of the two forward passes of
     activation checkpointing, and both must compute the same.
     """
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and training and k.size(2) <= WIDENED:
@@ -235,63 +200,3 @@ def fuse(*projections: nn.Linear):
     if len(projections) == 1:
         return projections[0].weight, projections[0].bias, sizes
     return torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections]), sizes
-
-
-def append(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
-    """A buffer [capacity, B, h, d_z]: the first `length` positions of `buffer`, then that of `new` [B, h, 1, d_z]."""
-    if buffer is None or length == len(buffer):
-        grown = new.new_empty(max(1, 2 * length), *new.squeeze(2).shape)
-        if length:
-            grown[:length] = buffer[:length]
-        buffer = grown
-    buffer[length] = new.squeeze(2)
-    return buffer
-
-
-def reorder(buffer: Tensor, length: int, order: Tensor) -> Tensor:
-    """The first `length` positions of `buffer` [capacity, B, h, d_z] for the rows in `order`, and room for one more."""
-    used = buffer[:length]
-    if used.requires_grad:  # autograd has no out=; `append` makes room then
-        return used.index_select(1, order)
-    reordered = buffer.new_empty(length + 1, len(order), *buffer.shape[2:])
-    torch.index_select(used, 1, order, out=reordered[:length])
-    return reordered
-
-
-def ungroup_beams(x: Tensor | None) -> Tensor | None:
-    """[B, h, beams, …] → [B·beams, h, 1, …]"""
-    return None if x is None else x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
-
-
-def shared_beams(key: Tensor, beams: int) -> int:
-    """`beams` if key [S, B·beams, d] holds each sentence that often, one after the other; else 1.
-
-    It is looked at, because fairseq announces a beam size but not that a later caller uses none.
-    """
-    if beams == 1 or key.size(1) % beams:
-        return 1
-    sentences = key.unflatten(1, (-1, beams))
-    return beams if torch.equal(sentences, sentences[:, :, :1].expand_as(sentences)) else 1
-
-
-def repeats(order: Tensor, times: int, rows: int, answers: dict) -> bool:
-    """Whether `order` is that of a search in which each of `rows` sentences gets `times` beams; see `stay_together`."""
-    if times == 1 or len(order) != times * rows:
-        return False
-    if "repeats" not in answers:
-        answers["repeats"] = torch.equal(order, torch.arange(rows, device=order.device).repeat_interleave(times))
-    return answers["repeats"]
-
-
-def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
-    """Whether `order` goes on with the rows of one sentence in each of its groups of `beams` rows.
-
-    The rows of a batch that repeats a sentence look like beams until one of them ends. To look is to wait for the
-    device: the answer is put into `answers`, which the attentions of all layers are given for one order.
-    """
-    if len(order) % beams:
-        return False
-    if beams not in answers:
-        sentences = (order // beams).unflatten(0, (-1, beams))
-        answers[beams] = bool((sentences == sentences[:, :1]).all())
-    return answers[beams]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..config import VariantConfig
 from ..errors import InputError
+from .cache import cache_of
 from .masks import additive
 
 SMALLEST_BLOCK = 16  # products of fewer queries are no faster
@@ -84,10 +85,5 @@ class Restricted:
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
         """As MultiheadAttention.project_with_cache; of what came before only the neighbours are kept."""
         q, k, v, mask = super().project_with_cache(query, key, key_padding_mask, incremental_state)
-        cache = self._get_input_buffer(incremental_state)
-        kept = slice(max(0, cache["length"] - self.reach), cache["length"])
-        padding = cache["prev_key_padding_mask"]
-        cache |= {"keys": cache["keys"][kept], "values": cache["values"][kept], "length": kept.stop - kept.start}
-        cache["prev_key_padding_mask"] = None if padding is None else padding[:, kept]
-        self._set_input_buffer(incremental_state, cache)
+        cache_of(self, incremental_state).trim(self.reach)
         return q, k, v, mask

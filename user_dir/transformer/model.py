@@ -9,7 +9,8 @@ from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import nn
 
-from ..attention.multihead import ONE_ORDER, MultiheadAttention
+from ..attention.cache import ONE_ORDER
+from ..attention.multihead import MultiheadAttention
 from ..config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
 from ..kernels.autocast import autocast
 from ..kernels.dropout import Dropout

@@ -29,6 +29,7 @@ from fairseq import utils
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
+from ..attention.cache import cache_of
 from ..config import VariantConfig
 from ..kernels.products import linear
 from .heads import BranchWeightedAttention, refuse_uneven, scale_branches
@@ -120,13 +121,12 @@ class BranchedAttention(BranchWeightedAttention):
 
     def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
         """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
-        cache = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        tokens += cache.get("tokens", 0)
-        matrices = cache.get("matrices") or self.weigh()
+        constants = {} if incremental_state is None else cache_of(self, incremental_state).constants
+        tokens += constants.get("tokens", 0)
+        matrices = constants.get("matrices") or self.weigh()
         if matrices.folded is None and self.folding_pays(tokens):
             matrices = matrices._replace(folded=matrices.w_o @ matrices.w1)
-        if incremental_state is not None:
-            self._set_input_buffer(incremental_state, {**cache, "tokens": tokens, "matrices": matrices})
+        constants |= {"tokens": tokens, "matrices": matrices}
         return matrices
 
     def weigh(self) -> "Matrices":

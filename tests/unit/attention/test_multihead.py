@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from user_dir.attention.cache import cache_of
 from user_dir.attention.masks import visible_keys
 from user_dir.attention.multihead import WIDENED, MultiheadAttention, fused_attention
 from user_dir.relative.attention import RelativeMultiheadAttention
@@ -213,7 +214,7 @@ def test_beams_of_a_sentence_share_keys_only_where_they_are_the_same(tied):
         )
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(weights, expected_weights)
-    assert len(module._get_input_buffer(state)["prev_key"]) == (2 if tied else 6)
+    assert len(cache_of(module, state).k) == (2 if tied else 6)
 
 
 ORDERS = [

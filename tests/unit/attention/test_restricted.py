@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from user_dir.attention.cache import cache_of
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.attention.restricted import Restricted
 from user_dir.config import VariantConfig
@@ -56,8 +57,8 @@ def test_cached_self_attention_equals_full(kind, neighbourhood):
     state, outputs = {}, []
     for part in x.split(1):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
-        cache = module._get_input_buffer(state)
-        assert cache["length"] == len(cache["keys"]) <= module.reach
+        cache = cache_of(module, state)
+        assert cache.length == len(cache.keys) <= module.reach
     torch.testing.assert_close(torch.cat(outputs), full)
 
 

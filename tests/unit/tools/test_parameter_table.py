@@ -3,7 +3,7 @@
 import pytest
 
 from user_dir.tools import parameter_table as tool
-from user_dir.tools.paper_tables import TABLES
+from user_dir.tools.shared.paper_tables import TABLES
 
 COUNTED = [row for rows in TABLES.values() for row in rows if row.millions]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from user_dir.tools import paper_tables
-from user_dir.tools.paper_tables import SIZES, TABLES, option_words
+from user_dir.tools.shared import paper_tables
+from user_dir.tools.shared.paper_tables import SIZES, TABLES, option_words
 
 from support import training_options
 

@@ -1,7 +1,7 @@
 """The papers' tables of ablations: what each row changes, and what it gave on newstest2013 (English–German).
 
-    python3 user_dir/tools/paper_tables.py                      # the tables' names
-    python3 user_dir/tools/paper_tables.py vaswani quickstart   # each row's name, family, options and published BLEU
+    python3 user_dir/tools/shared/paper_tables.py                      # the tables' names
+    python3 user_dir/tools/shared/paper_tables.py vaswani quickstart   # each row: name, family, options, published BLEU
 
 Plain data for tools/parameter_table and, like families.py, for the shell of examples/: hence no fairseq or torch here.
 A table is of the papers' base size, or of the quickstart's, where its rows change heads, widths and layers in

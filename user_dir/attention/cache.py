@@ -1,0 +1,147 @@
+"""What a decoder's attentions keep while a batch is decoded, one token at a time.
+
+Each attention has a cache of its own. This is the only file that knows where it is: in fairseq's incremental state, a
+dict that the decoder hands to all of its layers. B counts rows: the beams of all sentences.
+"""
+
+import torch
+from torch import Tensor
+
+ONE_ORDER = (
+    "one order"  # entry of the incremental state while the decoder reorders it: what one cache finds out for all
+)
+
+
+class Cache:
+    """Keys and values of the positions so far, in buffers [capacity, B, h, d_z] that are written in place."""
+
+    def __init__(self):
+        self.keys = self.values = None
+        self.padding: Tensor | None = None  # [B, S], True at padding; None where there is none
+        self.length = 0  # S
+        self.constants = {}  # what the weights alone decide: no weight changes while a batch is decoded
+
+    def append(self, k: Tensor, v: Tensor, padding: Tensor | None):
+        """Adds k [B, h, 1, d_k], v [B, h, 1, d_v], padding [B, 1]; returns those of all S positions, [B, h, S, d_z]."""
+        if padding is not None or self.padding is not None:
+            before = k.new_zeros(len(k), self.length, dtype=torch.bool) if self.padding is None else self.padding
+            last = k.new_zeros(len(k), 1, dtype=torch.bool) if padding is None else padding.bool()
+            self.padding = torch.cat([before, last], dim=1)
+        self.keys, self.values = with_room(self.keys, self.length, k), with_room(self.values, self.length, v)
+        self.keys[self.length], self.values[self.length] = k.squeeze(2), v.squeeze(2)
+        self.length += 1
+        k, v = (buffer[: self.length].permute(1, 2, 0, 3) for buffer in (self.keys, self.values))
+        return k, v, self.padding
+
+    def trim(self, length: int) -> None:
+        """Forgets all but the last `length` positions."""
+        last = slice(max(0, self.length - length), self.length)
+        self.keys, self.values, self.length = self.keys[last], self.values[last], last.stop - last.start
+        self.padding = None if self.padding is None else self.padding[:, last]
+
+    def reorder(self, order: Tensor, *_) -> None:
+        """Row i continues what row order[i] holds."""
+        self.keys, self.values = (reordered(buffer, self.length, order) for buffer in (self.keys, self.values))
+        self.padding = None if self.padding is None else self.padding.index_select(0, order)
+
+
+class SourceCache:
+    """Keys and values of the source, once for all beams of a sentence, whose queries are queries of that sentence."""
+
+    def __init__(self, k: Tensor, v: Tensor, mask: Tensor | None, beams: int):
+        self.k, self.v, self.mask, self.beams = k, v, mask, beams
+        self.constants = {}
+
+    def group(self, q: Tensor) -> Tensor:
+        """[B, h, 1, d_k] → [B / beams, h, beams, d_k]"""
+        return q if self.beams == 1 else q.squeeze(2).unflatten(0, (-1, self.beams)).transpose(1, 2)
+
+    def reorder(self, order: Tensor, beam_size: int, answers: dict) -> None:
+        """Row i continues what row order[i] holds.
+
+        Beams share the keys of their sentence while all of them stay; once only some do, each row has keys of its own.
+        An order of as many rows as before is taken for one within the sentences, as by fairseq's own attention: beam
+        search has no other, and looking would mean waiting for the device at every step.
+        """
+        if self.beams == 1 and repeats(order, beam_size, len(self.k), answers):
+            self.beams = beam_size
+            return
+        if self.beams > 1:
+            if len(order) == self.beams * len(self.k):
+                return
+            if stay_together(order, self.beams, answers):
+                order = order[:: self.beams] // self.beams
+            else:
+                order, self.beams = order // self.beams, 1
+        self.k, self.v = self.k.index_select(0, order), self.v.index_select(0, order)
+        self.mask = None if self.mask is None else self.mask.index_select(0, order)
+
+
+def cache_of(attention, incremental_state: dict | None) -> Cache | SourceCache | None:
+    """The cache of `attention`; None before the first token."""
+    return attention.get_incremental_state(incremental_state, "cache")
+
+
+def keep(attention, incremental_state: dict, cache: Cache | SourceCache):
+    """Makes `cache` that of `attention`, and returns it."""
+    attention.set_incremental_state(incremental_state, "cache", cache)
+    return cache
+
+
+def with_room(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
+    """A buffer [more than `length`, B, h, d_z] with the first `length` positions of `buffer`; `new`: [B, h, 1, d_z]."""
+    if buffer is not None and length < len(buffer):
+        return buffer
+    grown = new.new_empty(max(1, 2 * length), *new.squeeze(2).shape)
+    if length:
+        grown[:length] = buffer[:length]
+    return grown
+
+
+def reordered(buffer: Tensor, length: int, order: Tensor) -> Tensor:
+    """The first `length` positions of `buffer` [capacity, B, h, d_z] for the rows in `order`, and room for one more."""
+    used = buffer[:length]
+    if used.requires_grad:  # autograd has no out=; `with_room` makes room then
+        return used.index_select(1, order)
+    larger = buffer.new_empty(length + 1, len(order), *buffer.shape[2:])
+    torch.index_select(used, 1, order, out=larger[:length])
+    return larger
+
+
+def ungroup_beams(x: Tensor | None) -> Tensor | None:
+    """[B / beams, h, beams, …] → [B, h, 1, …]"""
+    return None if x is None else x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+
+
+def shared_beams(key: Tensor, beams: int) -> int:
+    """`beams` if key [S, B, d] holds each sentence that often, one after the other; else 1.
+
+    The rows are compared, because fairseq announces a beam size but not that a later caller uses none.
+    """
+    if beams == 1 or key.size(1) % beams:
+        return 1
+    sentences = key.unflatten(1, (-1, beams))
+    return beams if torch.equal(sentences, sentences[:, :, :1].expand_as(sentences)) else 1
+
+
+def repeats(order: Tensor, times: int, rows: int, answers: dict) -> bool:
+    """Whether `order` is that of a search in which each of `rows` sentences gets `times` beams; see `stay_together`."""
+    if times == 1 or len(order) != times * rows:
+        return False
+    if "repeats" not in answers:
+        answers["repeats"] = torch.equal(order, torch.arange(rows, device=order.device).repeat_interleave(times))
+    return answers["repeats"]
+
+
+def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
+    """Whether `order` continues the rows of one sentence in each of its groups of `beams` rows.
+
+    The rows of a batch that repeats a sentence look like beams until one of them ends. The comparison waits for the
+    device, so its result is put into `answers`, which the caches of all layers are given for one order.
+    """
+    if len(order) % beams:
+        return False
+    if beams not in answers:
+        sentences = (order // beams).unflatten(0, (-1, beams))
+        answers[beams] = bool((sentences == sentences[:, :1]).all())
+    return answers[beams]
