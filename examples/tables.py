@@ -49,7 +49,9 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
 
 def score(record: dict, name: str) -> float | str:
     """The score of that name; LOSS is the lowest of the validations."""
-    return min(validation["loss"] for validation in record["validation"]) if name == LOSS else record["scores"][name]["score"]
+    if name == LOSS:
+        return min(validation["loss"] for validation in record["validation"])
+    return record["scores"][name]["score"]
 
 
 def over_seeds(values: list, digits: int) -> str:
