@@ -7,5 +7,22 @@ nothing is registered, so that a tool that scores or draws starts in a second an
 
 import sys
 
+# Modules that the pages of version 0.1.0 had users import, and where their contents are now.
+MOVED = dict.fromkeys(("architectures", "layers", "masks", "model"), "variants")
+MOVED["exported_translator"] = "serving.exported_translator"
+
+
+class Moved:
+    """Python asks it for a module that is nowhere else."""
+
+    @staticmethod
+    def find_spec(name: str, path=None, target=None):
+        package, _, module = name.rpartition(".")
+        if package == __name__ and module in MOVED:
+            raise ModuleNotFoundError(f"{name} has moved: import from {package}.{MOVED[module]}", name=name)
+
+
+sys.meta_path.append(Moved)
+
 if "fairseq" in sys.modules:
     from . import registration  # noqa: F401
