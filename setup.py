@@ -7,7 +7,7 @@ from setuptools import setup
 
 # Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
 tools = ["translate", "average_checkpoints", "score", "score_parses", "compare", "precision", "ablate_branch_weights"]
-tools += ["parameter_table", "describe_heads", "convert_checkpoint", "export_ctranslate2", "export_torchscript"]
+tools += ["parameter_table", "describe_heads", "convert_checkpoint", "export_ctranslate2"]
 tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare

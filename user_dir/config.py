@@ -86,7 +86,7 @@ class UnsupportedOption(InputError):
     """An option of fairseq's Transformer that our models do not carry."""
 
 
-NO_TORCHSCRIPT = "torch.jit.script cannot compile our attention: nmt-export-torchscript writes the program of a model"
+NO_TORCHSCRIPT = "torch.jit.script cannot compile our attention: translate with nmt-translate or nmt-export-ctranslate2"
 # option: what to do instead. An option that is neither here nor carried out would be silently ignored: there is none.
 UNSUPPORTED = {
     "quant_noise_pq": "our attention multiplies the projections' weights directly; train without it",

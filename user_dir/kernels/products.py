@@ -17,7 +17,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, as F.linear: x […, inputs], weight [outputs, inputs], bias [outputs] → […, outputs]"""
     rows = x.shape[:-1].numel()
     suited = 1 < rows <= ROWS and weight.numel() > SIZE and x.device.type == "cpu" and x.dtype == torch.float32
-    suited = suited and not torch.jit.is_tracing()  # a program is for any number of rows
     if not suited or torch.is_grad_enabled() or torch.get_num_threads() == 1 or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
     columns = x.reshape(rows, -1).T

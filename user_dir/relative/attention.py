@@ -11,7 +11,6 @@ and the derivative, is in relative_kernel.py.
 import torch
 from torch import Tensor, nn
 
-from ..attention.masks import additive
 from ..attention.multihead import MultiheadAttention, at_least_float32
 from ..config import VariantConfig
 from ..errors import InputError
@@ -69,30 +68,11 @@ class RelativeMultiheadAttention(MultiheadAttention):
                 mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
                 heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
             return heads.to(q.dtype), None
-        if torch.jit.is_tracing():
-            return self.attend_plainly(q, k, v, mask, first_query)
         # No two positions are farther apart than S − 1: rows beyond are not needed.
         reach = min(self.distance, k.size(2) - 1)
         rows = [self.rows(table, reach, wide) for table in tables]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(q, k, v, mask, *rows, reach, first_query, self.dropout_now(), need_weights)
-
-    def attend_plainly(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, first_query: int):
-        """Eq. 3–4 as they stand, a_ij gathered [h, T, S, d_z]: for a program in which a derivative cannot be kept."""
-        query = first_query + torch.arange(q.size(2), device=q.device)
-        distance = torch.arange(k.size(2), device=k.device) - query[:, None]  # [T, S]
-        index = distance.clamp(-self.distance, self.distance) + self.distance
-        scores = q @ k.mT
-        if self.relative_keys is not None:
-            scores = scores + (q[..., None, :] @ self.relative_keys[..., index, :].to(q.dtype).mT).squeeze(-2)
-        scores = scores * q.size(3) ** -0.5
-        if mask is not None:
-            scores = scores + additive(mask, q.dtype)
-        weights = scores.softmax(-1)
-        heads = weights @ v
-        if self.relative_values is not None:
-            heads = heads + (weights[..., None, :] @ self.relative_values[..., index, :].to(q.dtype)).squeeze(-2)
-        return heads, weights
 
     def rows(self, table: Tensor | None, reach: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""

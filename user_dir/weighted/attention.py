@@ -95,7 +95,7 @@ class BranchedAttention(BranchWeightedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
-        tokens = heads.size(0) * heads.size(1)  # no constant where TorchScript looks on
+        tokens = heads.shape[:2].numel()
         bias = self.fc1.bias.to(heads.dtype)  # that of the products, which add to it
         matrices = self.matrices(tokens, incremental_state)
         return self.ffns_of(self.of_branches(heads), bias.repeat(tokens, 1), matrices).unflatten(0, heads.shape[:2])
@@ -112,8 +112,7 @@ class BranchedAttention(BranchWeightedAttention):
         first, last = (x @ matrices.w_o, matrices.w1) if matrices.folded is None else (x, matrices.folded)
         if self.shared_ffn:
             before = before.repeat(1, self.branches)
-        add = AddProducts.apply if torch.is_grad_enabled() else add_products  # which a TorchScript program can hold
-        x = add(before, first.to(before.dtype), last.to(before.dtype))  # [N, M · f]
+        x = AddProducts.apply(before, first.to(before.dtype), last.to(before.dtype))  # [N, M · f]
         x = self.activation_dropout_module(self.activation_fn(x))
         if self.shared_ffn:
             x = self.kappa_alpha()[1].to(x.dtype) @ x.unflatten(1, (self.branches, -1))  # [N, f]
@@ -160,7 +159,8 @@ class AddProducts(torch.autograd.Function):
     def forward(ctx, before: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
         ctx.save_for_backward(x, matrices)
         ctx.mark_dirty(before)
-        return add_products(before, x, matrices)
+        by_branch(before, len(x)).baddbmm_(x, matrices)
+        return before
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -168,11 +168,6 @@ class AddProducts(torch.autograd.Function):
         x, matrices = ctx.saved_tensors
         each = by_branch(grad, len(x))
         return grad, each @ matrices.mT, x.mT @ each
-
-
-def add_products(before: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
-    by_branch(before, len(x)).baddbmm_(x, matrices)
-    return before
 
 
 def by_branch(x: Tensor, branches: int) -> Tensor:

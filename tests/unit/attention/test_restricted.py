@@ -62,17 +62,6 @@ def test_cached_self_attention_equals_full(kind, neighbourhood):
     torch.testing.assert_close(torch.cat(outputs), full)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_traced_one_computes_the_same(kind):
-    """A program of one length."""
-    module, x = build_attention(kind, 6).requires_grad_(False), torch.randn(LENGTH, 3, MODEL).double()
-
-    def attend(x):
-        return module(x, x, x, need_weights=False)[0]
-
-    torch.testing.assert_close(torch.jit.trace(attend, x, check_trace=False)(x), attend(x))
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_decoding_equals_full_decoding(build, batch, family):
     """Word by word, with beams that change places within their sentence."""
