@@ -20,8 +20,7 @@ from torch import nn
 from .. import registration  # noqa: F401
 from ..families import FAMILIES
 from .paper_tables import SIZES, TABLES, Row
-from .shared.command import exit_in_one_line, new_parser, positive
-from .shared.markdown import table
+from .shared.command import exit_in_one_line, new_parser, positive, table
 from .shared.training_cost import operations
 
 
