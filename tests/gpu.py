@@ -23,9 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from user_dir.families import FAMILIES
+from user_dir.files import write
 from user_dir.serving.models import load
-from user_dir.tools.shared.files import write
-from user_dir.tools.shared.markdown import table
+from user_dir.tools.shared.command import table
 from user_dir.tools.shared.training_log import read_log
 
 from support import PROJECT, write_toy_data

@@ -10,6 +10,7 @@ import json
 import pathlib
 
 from ..errors import InputError
+from ..files import write
 
 FILE = "search.json"
 # Vaswani et al. 2017, 6.1: a beam of 4, and at most 50 subwords more than the source has.
@@ -68,8 +69,6 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value))
     given = vars(parser.parse_known_args(arguments)[0])
     output = given.pop("output")
-    from ..tools.shared.files import write  # a command's, which those who read the settings do not need
-
     kept = json.dumps({name: value for name, value in given.items() if value is not None}) + "\n"
     write(output, lambda partial: partial.write_text(kept))
 

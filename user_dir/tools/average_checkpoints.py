@@ -13,9 +13,9 @@ import re
 import torch
 
 from ..errors import InputError
+from ..files import write
 from ..serving.models import load
 from .shared.command import exit_in_one_line, new_parser, positive
-from .shared.files import write
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}

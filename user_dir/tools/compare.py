@@ -4,7 +4,7 @@
         --system vaswani runs/vaswani.seed*/generate.log --system relative runs/relative.seed*/generate.log
 
 Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of user_dir.tools.score: mean ± standard deviation
-(n - 1) over the seeds. Two sources of chance stand between two systems, and each has p-values of its own:
+(n - 1) over the seeds. Chance enters a comparison in two ways, and each has p-values of its own:
 
 p, other sentences   were both equally good, how often would test sentences show such a difference? Paired bootstrap
                      (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all seeds'
@@ -23,14 +23,10 @@ import argparse
 import logging
 import pathlib
 
-from .comparison.lengths import buckets, words
-from .comparison.picture import draw
-from .comparison.report import report
-from .comparison.sacrebleu_counts import TESTS
-from .comparison.significance import differences
-from .comparison.systems import read_systems
+from ..files import write
+from .comparison.report import draw, report
+from .comparison.significance import TESTS, buckets, differences, read_systems, words
 from .shared.command import exit_in_one_line, new_parser
-from .shared.files import write
 from .shared.metrics import signatures
 from .shared.pictures import new_figure, save
 from .shared.translations import add_options
@@ -74,13 +70,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @exit_in_one_line("compare")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import lets its debugging lines through
-    new_figure(1, 1)  # matplotlib is missed before minutes are spent on scores
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import enables its debugging messages
+    new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
     systems, used = read_systems(args)
     parts = buckets(words(args.lengths_of, systems[0].runs[0].references), args.bounds)
-    found, signature = differences(systems, used, args.test)
+    rows, signature = differences(systems, used, args.test)
     lengths_of = str(args.lengths_of or "the reference")
-    text = report(systems, used, found, parts, lengths_of)
+    text = report(systems, used, rows, parts, lengths_of)
     text += signatures(used, args.reference) + f"\n- p, other sentences: paired {args.test}, `{signature}`\n"
     text += "".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}\n" for system in systems)
     output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output

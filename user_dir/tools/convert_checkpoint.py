@@ -23,8 +23,8 @@ from ..checkpoints.files import reading
 from ..checkpoints.trusted import every, refuse_evaluated
 from ..config import VariantConfig, refuse_unsupported
 from ..errors import InputError
+from ..files import write
 from .shared.command import exit_in_one_line, new_parser
-from .shared.files import write
 
 STOCK, OURS = "transformer", "vaswani_transformer"
 ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it

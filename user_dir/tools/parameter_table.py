@@ -19,8 +19,7 @@ from torch import nn
 
 from .. import registration  # noqa: F401
 from ..families import FAMILIES
-from .shared.command import exit_in_one_line, new_parser, positive
-from .shared.markdown import table
+from .shared.command import exit_in_one_line, new_parser, positive, table
 from .shared.paper_tables import SIZES, TABLES, Row
 from .shared.training_cost import operations
 

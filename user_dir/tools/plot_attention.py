@@ -22,11 +22,11 @@ import argparse
 from torch import Tensor
 
 from ..errors import InputError
+from ..files import write
 from ..serving.translator import Translator
 from .attention_page import attention, page
 from .shared.attentions import ATTENTIONS, attention_weights, attentions_of, subwords
 from .shared.command import add_checkpoint, add_data, add_picture, add_search, exit_in_one_line, new_parser
-from .shared.files import write
 from .shared.pictures import new_figure, save
 
 

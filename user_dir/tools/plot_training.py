@@ -24,8 +24,7 @@ import pathlib
 import numpy as np
 
 from ..errors import InputError
-from .shared.command import add_picture, exit_in_one_line, new_parser
-from .shared.markdown import table
+from .shared.command import add_picture, exit_in_one_line, new_parser, table
 from .shared.pictures import line_style, new_figure, save
 from .shared.training_log import read_log
 

@@ -15,8 +15,7 @@ BLEU of tokens   of H- against T- lines as they are, where fairseq did not detok
 
 import pathlib
 
-from .shared.command import exit_in_one_line, new_parser
-from .shared.markdown import table
+from .shared.command import exit_in_one_line, new_parser, table
 from .shared.metrics import metrics, signatures, texts
 from .shared.translations import add_options, read_runs
 

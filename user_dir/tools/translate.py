@@ -21,10 +21,10 @@ from collections.abc import Iterable, Iterator
 from tqdm import tqdm
 
 from ..errors import InputError
+from ..files import write
 from ..serving.exported_translator import ExportedTranslator
 from ..serving.text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
-from .shared.files import write
 
 CHUNK = 2000  # lines that are sorted by length and translated together; then they are written
 
@@ -103,7 +103,7 @@ def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None
     """--autocast where nobody chose: that of the training (None), but "off" where bfloat16 gains nothing."""
     from ..serving.models import load, options
     from ..serving.translator import torch_device
-    from .shared.precision import faster
+    from .precision import faster
 
     trained = {options(load(path, mmap=True), "model").get("autocast", "off") for path in checkpoints}
     return "off" if "bf16" in trained and faster(torch_device(device).type) == "off" else None

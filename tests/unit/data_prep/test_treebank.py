@@ -10,7 +10,7 @@ from preparation.trees import linearised
 from unit.data_prep.support import write
 
 from user_dir.serving.preparation import PreparedText, preparation_of
-from user_dir.tools.shared.brackets import bracketed
+from user_dir.tools.score_parses import bracketed
 
 PENN = """\
 ( (S (NP-SBJ-1 (DT The) (NN cat) )

@@ -13,9 +13,7 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from user_dir.tools import compare
 from user_dir.tools.comparison.report import p_value
-from user_dir.tools.comparison.sacrebleu_counts import TESTS
-from user_dir.tools.comparison.significance import paired
-from user_dir.tools.comparison.systems import System
+from user_dir.tools.comparison.significance import TESTS, System, paired
 from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
 pytest.importorskip("matplotlib")
@@ -146,7 +144,7 @@ def test_other_baseline_and_lengths(comparison, files, cells):
     "options, words",
     [
         ("--system a A --system b B --baseline c", r"--baseline c is none of the systems \(a, b\)"),
-        ("--system a A", "there is one system"),
+        ("--system a A", "only one system"),
         ("--system a A --system a B", "--system a is given twice"),
         ("--system a A --system b", "--system b has no files"),
         ("--system a A --system b A", "is given twice"),

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from user_dir.tools import score_parses
-from user_dir.tools.shared.brackets import bracketed, constituents, outermost, repaired, tags
+from user_dir.tools.score_parses import bracketed, constituents, outermost, repaired, tags
 
 GOLD = "(S (NP DT NN )NP (VP VBD (NP DT NN )NP (PP IN (NP NN )NP )PP )VP . )S"  # 6 constituents over 7 words
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from user_dir.serving.translator import Hypothesis, Translator
+from user_dir.tools import precision
 from user_dir.tools import translate as tool
-from user_dir.tools.shared import precision as shared_precision
 
 from support import PROJECT, write_preparation
 
@@ -156,7 +156,7 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
 def test_precision(saved, monkeypatch, trained, gain, chosen):
     """That of the training, but float32 where this machine gains nothing by bfloat16."""
     _, path, _ = saved("vaswani_transformer_base", autocast=trained)
-    monkeypatch.setattr(shared_precision, "faster", lambda device: gain)
+    monkeypatch.setattr(precision, "faster", lambda device: gain)
     assert tool.precision([path], "cpu") == chosen
 
 

@@ -1,1 +1,1 @@
-"""What compare is made of."""
+"""The statistics and the report of `compare`."""

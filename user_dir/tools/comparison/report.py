@@ -1,31 +1,31 @@
-"""The comparison as tables in Markdown."""
+"""The comparison as tables in Markdown and as a picture."""
 
 import statistics
 
+import numpy as np
 from sacrebleu.metrics.base import Metric
 
-from ..shared.markdown import table
-from .lengths import Bucket
-from .significance import Difference
-from .systems import System
+from ..shared.command import table
+from ..shared.pictures import line_style, new_figure
+from .significance import Bucket, Difference, System
 
 
 def report(
     systems: list[System],
     used: dict[str, Metric],
-    found: list[Difference],
+    differences: list[Difference],
     parts: list[Bucket],
     lengths_of: str,
 ) -> str:
     """The tables: scores, differences, and sacreBLEU by length in words of `lengths_of`."""
     names = [system.name for system in systems]
-    rows = [
+    scores = [
         [system.name, str(len(system.runs)), *(mean(system.scores(name, metric)) for name, metric in used.items())]
         for system in systems
     ]
-    differences = [
+    significance = [
         [row.system, row.score, f"{row.difference:+.2f}", *map(p_value, (row.p_sentences, row.p_seeds, row.p_paired))]
-        for row in found
+        for row in differences
     ]
     bleu = "sacreBLEU"
     by_length = [
@@ -34,11 +34,11 @@ def report(
     ]
     paragraphs = [
         f"# {' / '.join(names)}",
-        table(["system", "seeds", *used], rows),
+        table(["system", "seeds", *used], scores),
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
         "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
         "have the same seeds, read the paired one):",
-        table(["system", "score", "difference", "p, other sentences", "p, other seeds", "paired"], differences),
+        table(["system", "score", "difference", "p, other sentences", "p, other seeds", "paired"], significance),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *names], by_length),
     ]
@@ -46,10 +46,37 @@ def report(
 
 
 def mean(scores: list[float]) -> str:
-    """With the deviation, where there are several."""
+    """The mean, with the standard deviation where there are several scores."""
     deviation = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
     return f"{statistics.mean(scores):.2f}{deviation}"
 
 
 def p_value(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def draw(systems: list[System], metric: Metric, parts: list[Bucket], lengths_of: str):
+    """The figure: sacreBLEU of each seed with mean and deviation, and by sentence length."""
+    figure = new_figure(11, 4.5)
+    seeds, lengths = figure.subplots(1, 2, width_ratios=(2, 3))
+    width = 0.6 / len(systems)
+    for number, system in enumerate(systems):
+        scores = system.scores("sacreBLEU", metric)
+        colour = line_style(number)["color"]
+        seeds.errorbar(number, *mean_and_deviation(scores), fmt="_", markersize=30, capsize=6, color=colour)
+        seeds.scatter(np.full(len(scores), number) + 0.12, scores, s=16, color=colour, alpha=0.7)
+        by_length = [mean_and_deviation(system.scores("sacreBLEU", metric, part.inside)) for part in parts]
+        places = np.arange(len(parts)) + (number - (len(systems) - 1) / 2) * width
+        lengths.errorbar(places, *zip(*by_length), fmt="o", capsize=3, color=colour, label=system.name)
+    seeds.set_xticks(range(len(systems)), [system.name for system in systems], rotation=20, ha="right")
+    seeds.set(title="seeds, mean ± standard deviation", ylabel="sacreBLEU", xlim=(-0.5, len(systems) - 0.5))
+    seeds.grid(axis="y", alpha=0.3)
+    lengths.set_xticks(range(len(parts)), [f"{part.label}\n({len(part.inside)})" for part in parts])
+    lengths.set(title="by sentence length", ylabel="sacreBLEU", xlabel=f"words of {lengths_of} (segments)")
+    lengths.grid(axis="y", alpha=0.3)
+    lengths.legend(fontsize="small")
+    return figure
+
+
+def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
+    return statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0

@@ -1,18 +1,132 @@
-"""How far systems differ, and how often chance would make them: by other test sentences, and by other seeds."""
+"""Systems, their scores on all or some segments, and how often chance would make such differences between them.
 
+Significance tests are sacrebleu's, of its counts for each segment. sacrebleu keeps these for itself: `count`, `score`
+and `OnCounts` use names with an underscore, and what PairedTest asks of a metric. They were checked with the version
+below, and nothing else uses such names.
+"""
+
+import argparse
 import dataclasses
+import pathlib
+import re
 import statistics
 
+import numpy as np
 from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest
 
 from ...errors import InputError
-from .sacrebleu_counts import p_values
-from .systems import System
+from ..shared.metrics import metrics, texts
+from ..shared.translations import Run, read_lines, read_runs
+
+CHECKED_WITH = "2.6.0"
+
+TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # sacrebleu's names of them
+
+
+def count(metric: Metric, hypotheses: list[str], references: list[str]) -> np.ndarray:
+    """[segments, counts]: lengths and matches of n-grams."""
+    return np.array(metric._extract_corpus_statistics(hypotheses, [references]))
+
+
+def score(metric: Metric, counts: np.ndarray) -> float:
+    """The score of a corpus, from the [segments, counts] of its segments."""
+    return metric._compute_score_from_stats(counts.sum(axis=0)).score
+
+
+class OnCounts:
+    """A metric for PairedTest that takes [segments, counts] in place of hypotheses."""
+
+    def __init__(self, metric: Metric):
+        self.metric = metric
+
+    def __getattr__(self, name: str):
+        return getattr(self.metric, name)
+
+    def _extract_corpus_statistics(self, counts: np.ndarray, references: None) -> list[list[int]]:
+        return counts.tolist()
+
+
+def p_values(metric: Metric, counts: list[np.ndarray], test: str) -> tuple[list[float], str]:
+    """p of each system's difference to the first system, from their [segments, counts]; the test's signature.
+
+    test: one of TESTS
+    """
+    systems = [(str(number), values) for number, values in enumerate(counts)]
+    kind = TESTS[test]
+    signatures, columns = PairedTest(systems, {"": OnCounts(metric)}, None, kind)()
+    (signature,), (_, results) = signatures.values(), columns.values()  # a column of names, one of results
+    # sacrebleu counts resamples *above* the difference, and equal scores may have none: it would give p = 0.001.
+    p = [1.0 if result.score == results[0].score else result.p_value for result in results[1:]]
+    return p, f"{kind}:{signature.info[kind]}|seed:{signature.info['seed']}"
+
+
+@dataclasses.dataclass
+class System:
+    """A system that is compared, with a file of translations for each seed."""
+
+    name: str
+    runs: list[Run]  # one for each seed
+    counts: dict[str, list[np.ndarray]]  # by score, for each run: sacrebleu's counts [segments, counts]
+
+    def scores(self, name: str, metric: Metric, subset=slice(None)) -> list[float]:
+        """The score called `name` of each seed, on the segments of `subset`."""
+        return [score(metric, counts[subset]) for counts in self.counts[name]]
+
+    def by_seed(self, scores: list[float]) -> dict[str, float]:
+        """Each run's score by its seed, which is the last number in its path (runs/vaswani.seed3/generate.log).
+
+        Empty where two runs have the same seed, or a path has none.
+        """
+        seeds = [re.findall(r"\d+", str(run.path))[-1:] for run in self.runs]
+        by_seed = {seed: score for (seed,), score in zip(seeds, scores)} if all(seeds) else {}
+        return by_seed if len(by_seed) == len(scores) else {}
+
+
+def files_by_name(words: list[list[str]]) -> dict[str, list[pathlib.Path]]:
+    """--system NAME FILE … as {name: files}.
+
+    Raises:
+        InputError: if a name occurs twice, a system has no file, or there is only one system
+    """
+    systems: dict[str, list[pathlib.Path]] = {}
+    for name, *files in words:
+        if name in systems:
+            raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
+        if not files:
+            raise InputError(f"--system {name} has no files: --system NAME FILE [FILE …], a file for each seed")
+        systems[name] = [pathlib.Path(file) for file in files]
+    if len(systems) < 2:
+        raise InputError(
+            "there is only one system: give a --system NAME FILE … for each system, or use user_dir.tools.score"
+        )
+    return systems
+
+
+def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metric]]:
+    """The systems, the baseline first; and the metrics.
+
+    Raises:
+        InputError: as read_runs and files_by_name; if the baseline is none of the systems
+    """
+    files = files_by_name(args.system)
+    baseline = args.baseline or next(iter(files))
+    if baseline not in files:
+        raise InputError(f"--baseline {baseline} is none of the systems ({', '.join(files)})")
+    runs, language = read_runs([path for paths in files.values() for path in paths], args)
+    used = metrics(runs, language)
+    remaining = iter(runs)
+    systems = []
+    for name, paths in files.items():
+        own = [next(remaining) for _ in paths]
+        counts = {score: [count(metric, *texts(run, score)) for run in own] for score, metric in used.items()}
+        systems.append(System(name, own, counts))
+    return sorted(systems, key=lambda system: system.name != baseline), used
 
 
 @dataclasses.dataclass
 class Difference:
-    """Of a system to the baseline in one score."""
+    """The difference between a system and the baseline in one score."""
 
     system: str
     score: str
@@ -23,9 +137,9 @@ class Difference:
 
 
 def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[Difference], str]:
-    """Of every system but the first, the baseline, to the first; and the signature of the test.
+    """Differences of all systems to the first, the baseline; and the signature of the test.
 
-    test: "bootstrap" or "randomisation"
+    test: one of TESTS
 
     Raises:
         InputError: if systems with different numbers of seeds are to be randomised: their counts cannot be exchanged
@@ -35,7 +149,7 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
             "--test randomisation exchanges translations between systems: "
             "give the same number of files for each, or use --test bootstrap"
         )
-    found, (baseline, *others) = [], systems
+    rows, (baseline, *others) = [], systems
     for name, metric in used.items():
         over_seeds = [sum(system.counts[name]) for system in systems]
         p, signature = p_values(metric, over_seeds, test)
@@ -44,12 +158,12 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
             ours = system.scores(name, metric)
             gain = statistics.mean(ours) - statistics.mean(theirs)
             p_paired = paired(system.by_seed(ours), baseline.by_seed(theirs))
-            found.append(Difference(system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
-    return found, signature
+            rows.append(Difference(system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
+    return rows, signature
 
 
 def welch(ours: list[float], theirs: list[float]) -> float | None:
-    """p of Welch's t-test: as good a difference of the means if neither system were better, under other seeds."""
+    """p of Welch's t-test: how often other seeds would give such a difference if both systems were equally good."""
     from scipy.stats import ttest_ind  # takes a second to import
 
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
@@ -58,10 +172,47 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
 
 
 def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
-    """p of the paired t-test over the scores of each seed: the luck that a seed brings to both is not in it."""
+    """p of the paired t-test over the scores of each seed, which leaves out the luck that a seed brings to both."""
     from scipy.stats import ttest_rel
 
     pairs = [(score, theirs[seed]) for seed, score in ours.items() if seed in theirs]
     if len(pairs) < max(2, len(ours), len(theirs)) or len({one - other for one, other in pairs}) == 1:
         return None
     return float(ttest_rel(*zip(*pairs)).pvalue)
+
+
+@dataclasses.dataclass
+class Bucket:
+    """Segments of similar length."""
+
+    label: str  # such as 6–10
+    inside: np.ndarray  # their numbers
+
+
+def words(path: pathlib.Path | None, references: list[str]) -> np.ndarray:
+    """The length in words of each line of the file at `path`, or else of each reference.
+
+    Raises:
+        InputError: if there are not as many lines as references
+    """
+    lines = read_lines(path) if path else references
+    if len(lines) != len(references):
+        raise InputError(f"{path} has {len(lines)} lines and there are {len(references)} segments")
+    return np.array([len(line.split()) for line in lines])
+
+
+def buckets(lengths: np.ndarray, bounds: list[int] | None) -> list[Bucket]:
+    """Segments by length in words; `bounds` are the longest lengths of all buckets but the last.
+
+    None: five with about as many segments each.
+    """
+    if bounds is None:
+        bounds = np.quantile(lengths, [0.2, 0.4, 0.6, 0.8], method="inverted_cdf").tolist()
+    shortest, longest = lengths.min(), lengths.max()
+    edges = [shortest - 1, *sorted({bound for bound in bounds if shortest <= bound < longest}), longest]
+    parts = []
+    for low, high in zip(edges, edges[1:]):
+        inside = np.flatnonzero((lengths > low) & (lengths <= high))
+        if len(inside):
+            parts.append(Bucket(f"{low + 1}–{high}" if low + 1 < high else str(high), inside))
+    return parts

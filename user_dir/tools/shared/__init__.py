@@ -1,1 +1,1 @@
-"""What the tools share."""
+"""Code that several tools use."""

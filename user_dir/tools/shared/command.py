@@ -1,4 +1,4 @@
-"""What the tools share as commands: their parsers, options of several, and one line where they cannot go on."""
+"""The tools as commands: their parsers, options of several tools, printed tables, and errors in one line."""
 
 import argparse
 import contextlib
@@ -80,3 +80,14 @@ def exit_in_one_line(tool: str):
     finally:
         if own:
             signal.signal(signal.SIGTERM, before)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; numbers are the columns after the first."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """The text, which may be a file's name, with nothing in it that would end the cell."""
+    return " ".join(text.splitlines()).replace("|", "\\|")

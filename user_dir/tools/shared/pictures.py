@@ -7,7 +7,7 @@ import sys
 import warnings
 
 from ...errors import InputError
-from .files import write
+from ...files import write
 
 # Okabe and Ito's colours, which colour-blind readers tell apart too; yellow is left out, hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from user_dir.errors import InputError
-from user_dir.tools.shared.command import add_search, exit_in_one_line, new_parser
+from user_dir.tools.shared.command import add_search, exit_in_one_line, new_parser, table
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,8 @@ def test_sigterm_ends_a_command_and_is_as_before_then():
     assert stop.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
     with ThreadPoolExecutor() as pool:
         assert pool.submit(exit_in_one_line("tool")(lambda: "done")).result() == "done"
+
+
+def test_names_end_no_cell():
+    found = table(["run", "BLEU"], [["a|b\nc\r\nd", "1.0"]])
+    assert found == "| run | BLEU |\n| --- | ---: |\n| a\\|b c d | 1.0 |"

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from user_dir.tools.shared.files import write
+from user_dir.files import write
 
 
 def test_two_at_a_time(tmp_path):

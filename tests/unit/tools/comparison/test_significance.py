@@ -5,7 +5,7 @@ import sacrebleu
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from user_dir.tools.comparison import sacrebleu_counts as adapter
+from user_dir.tools.comparison import significance as adapter
 from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
 

@@ -1,4 +1,4 @@
-"""A file that is whole or not there."""
+"""Files are written whole or not at all."""
 
 import pathlib
 import tempfile
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
-    """`save` writes a file elsewhere, which is then moved to `path`: what is there is never half of it.
+    """`save` writes a temporary file, which is then moved to `path`, so that `path` is never half-written.
 
-    Two commands that write to one `path` at a time leave the file of the one that ended last. A pipe or a device
-    (/dev/stdout) is written to as it is.
+    If two commands write to the same `path` at once, the file of the one that ends last remains. A pipe or a device
+    (/dev/stdout) is written to directly.
     """
     if path.exists() and not path.is_file():
         save(path)
