@@ -23,7 +23,7 @@ from support import PROJECT, TRAINING
 PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
 BRANCHES = "--branch-frozen-updates 0"
 TASK = "--task fast_translation"
-TRAINED = f"{TASK} " + " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
+TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
 
 
 def begin():
