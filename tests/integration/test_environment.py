@@ -19,13 +19,13 @@ def checkout(tmp_path):
     for name in ("examples/install/environment.sh", "examples/install/constraints.txt", "setup.py", *locking):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROJECT / name, tmp_path / name)
+    # Here and not where it is run: of two that run it at a time one would read what the other is writing.
+    (tmp_path / "script.sh").write_text("set -euo pipefail\n. examples/install/environment.sh\nwhich python\n")
     return tmp_path
 
 
 def source(checkout, **env):
-    script = checkout / "script.sh"
-    script.write_text("set -euo pipefail\n. examples/install/environment.sh\nwhich python\n")
-    return run("bash", script, cwd=checkout, env={"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}, ok=False)
+    return run("bash", checkout / "script.sh", cwd=checkout, env={"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}, ok=False)
 
 
 def test_refuses_an_old_python(checkout):
