@@ -25,7 +25,9 @@ def checkout(tmp_path):
 
 
 def source(checkout, **env):
-    return run("bash", checkout / "script.sh", cwd=checkout, env={"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}, ok=False)
+    return run(
+        "bash", checkout / "script.sh", cwd=checkout, env={"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}, ok=False
+    )
 
 
 def test_refuses_an_old_python(checkout):
