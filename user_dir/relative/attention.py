@@ -5,7 +5,7 @@
     a^K_ij = w^K_clip(j−i, k),   a^V_ij = w^V_clip(j−i, k),   clip(x, k) = max(−k, min(k, x))  (section 3.2)
 
 The published method gathers a_ij into [n, n, d_z]. Here a query meets the 2k+1 rows of a table and not n vectors; how,
-and the derivative, is in relative_kernel.py.
+and the derivative, is in kernel.py.
 """
 
 import torch
