@@ -148,15 +148,15 @@ def training_options(*words):
 def heads_by_equation(module, query, key, padding, causal):
     """The heads [T, B, h, d_v] of attention `module` and their weights [B, h, T, S], a sentence and a head at a time.
 
-    query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position. A module with a `reach` sees
-    no key farther away.
+    query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position. A module with a `radius`
+    sees no key farther away.
     """
     sides = ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
     q, k, v = (projection(x).unflatten(2, (module.num_heads, -1)) for projection, x in sides)
 
     def one(b, head):
         def seen(i):
-            near = getattr(module, "reach", len(key))
+            near = getattr(module, "radius", len(key))
             return [j for j in range(len(key)) if not padding[b, j] and not (causal and j > i) and abs(i - j) <= near]
 
         own = q[:, b, head], k[:, b, head], v[:, b, head]

@@ -86,14 +86,13 @@ class UnsupportedOption(InputError):
     """An option of fairseq's Transformer that our models do not carry."""
 
 
-NO_TORCHSCRIPT = "torch.jit.script cannot compile our attention: translate with nmt-translate or nmt-export-ctranslate2"
-# option: what to do instead. An option that is neither here nor carried out would be silently ignored: there is none.
+# option: what to do instead. Every other option is implemented, so none is silently ignored.
 UNSUPPORTED = {
     "quant_noise_pq": "our attention multiplies the projections' weights directly; train without it",
     "quant_noise_scalar": "our attention multiplies the projections' weights directly; train without it",
     "adaptive_softmax_cutoff": "use a subword vocabulary, which the full softmax handles",
-    "tie_adaptive_weights": "it belongs to --adaptive-softmax-cutoff, which is not carried",
-    "tie_adaptive_proj": "it belongs to --adaptive-softmax-cutoff, which is not carried",
+    "tie_adaptive_weights": "it belongs to --adaptive-softmax-cutoff, which is not supported",
+    "tie_adaptive_proj": "it belongs to --adaptive-softmax-cutoff, which is not supported",
     "adaptive_input": "use a subword vocabulary; fairseq's Transformer ignores this option",
     "char_inputs": "use a subword vocabulary; fairseq's Transformer ignores this option",
     "merge_src_tgt_embed": "prepare the data with a joint vocabulary and use --share-all-embeddings",
@@ -102,7 +101,7 @@ UNSUPPORTED = {
     "base_layers": "use fairseq's own --arch transformer for it",
     "encoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
     "decoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
-    "export": NO_TORCHSCRIPT,
+    "export": "torch.jit.script cannot compile our attention; use nmt-translate or nmt-export-ctranslate2",
     "encoder_layers_to_keep": "train with the number of layers that you want",
     "decoder_layers_to_keep": "train with the number of layers that you want",
 }
@@ -139,11 +138,11 @@ def refuse_impossible(cfg: VariantConfig) -> None:
 def refuse_unsupported(cfg: VariantConfig) -> None:
     """Raises UnsupportedOption, naming the option and what to do, if `cfg` asks for what our models do not carry."""
     if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
-        for name, carried in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
-            if getattr(cfg, name) != carried:
+        for name, only in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
+            if getattr(cfg, name) != only:
                 raise UnsupportedOption(
                     f"--branch-residual shared has the sublayers of the Transformer, so --{name.replace('_', '-')} is "
-                    f"{carried}, not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
+                    f"{only}, not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
                 )
     for name, remedy in UNSUPPORTED.items():
         if value := getattr(cfg, name):

@@ -10,8 +10,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 
 from user_dir.task import FastTranslationConfig, FastTranslationTask
-from user_dir.transformer.architectures import FAMILIES, SIZES, size_options
-from user_dir.weighted.log import branched_blocks
+from user_dir.transformer.architectures import FAMILIES, SIZES
+from user_dir.weighted.heads import branched_blocks
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 
@@ -65,7 +65,7 @@ def test_embeddings_are_shared_when_asked(build):
 def test_neighbourhood(build):
     for r, side in ((1, 0), (6, 3), (7, 3)):
         model = build("vaswani_transformer_base", restricted_attention="both", neighbourhood=r)
-        assert {part.layers[0].self_attn.reach for part in (model.encoder, model.decoder)} == {side}
+        assert {part.layers[0].self_attn.radius for part in (model.encoder, model.decoder)} == {side}
 
 
 def test_label_smoothing():
@@ -88,7 +88,7 @@ def test_epsilon_of_adam(optimizer, corrected_first):
 
 
 def test_relative_positions(build):
-    assert SIZES["base"][2] == 2048 and size_options(*SIZES["base"])["decoder_ffn_embed_dim"] == "encoder_ffn_embed_dim"
+    assert SIZES["base"][2] == 2048
     model = build("relative_transformer_base", **SIZE)
     layer = model.decoder.layers[0]
     assert hasattr(layer.self_attn, "relative_keys") and not hasattr(layer.encoder_attn, "relative_keys")

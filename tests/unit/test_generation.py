@@ -17,7 +17,7 @@ from fairseq.token_generation_constraints import pack_constraints
 
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
-from user_dir.weighted.log import branched_blocks
+from user_dir.weighted.heads import branched_blocks
 
 from support import EOS, PAD, SMALL, assert_on_simplex, assert_same, fused_adam, randomise, words
 

@@ -9,8 +9,6 @@ import torch
 from ..errors import InputError
 from .compatibility import allow_fairseq_checkpoints
 
-LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file: that of --save-dir, if it is there
-
 
 def load(path: pathlib.Path, mmap: bool = False) -> dict:
     """fairseq's checkpoint `path`, weights only; with `mmap` only what is looked at is read (of torch ≥ 1.6's files).

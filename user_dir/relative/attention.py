@@ -69,16 +69,18 @@ class RelativeMultiheadAttention(MultiheadAttention):
                 heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
             return heads.to(q.dtype), None
         # No two positions are farther apart than S − 1: rows beyond are not needed.
-        reach = min(self.distance, k.size(2) - 1)
-        rows = [self.rows(table, reach, wide) for table in tables]
+        radius = min(self.distance, k.size(2) - 1)
+        rows = [self.rows(table, radius, wide) for table in tables]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, *rows, reach, first_query, self.dropout_now(), need_weights)
+            return RelativeAttention.apply(q, k, v, mask, *rows, radius, first_query, self.dropout_now(), need_weights)
 
-    def rows(self, table: Tensor | None, reach: int, dtype: torch.dtype) -> Tensor | None:
-        """The rows of distances −reach … reach, for each head: [h, 2·reach+1, d_z]."""
+    def rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
+        """The rows of distances −radius … radius, for each head: [h, 2·radius+1, d_z]."""
         if table is None:
             return None
-        return table[..., self.distance - reach : self.distance + reach + 1, :].to(dtype).expand(self.num_heads, -1, -1)
+        return (
+            table[..., self.distance - radius : self.distance + radius + 1, :].to(dtype).expand(self.num_heads, -1, -1)
+        )
 
     def beside(self, x: Tensor, table: Tensor | None, query: int) -> Tensor:
         """x [B, h, S, d_z] + a_ij [h, S, d_z] for the position i = `query`."""

@@ -1,9 +1,9 @@
 """Eq. 3 and 4 of Shaw et al. 2018 for all heads at once, and their derivative by hand.
 
 x_i W^Q w^Kᵀ are 2k+1 scores, of which each e_ij gets its distance's (`scores`); and Σ_j α_ij a^V_ij is (α_i summed by
-distance) w^V (`mixtures`). Both need n·(2k+1) numbers a head, where a_ij gathered is [n, n, d_z].
+distance) w^V (`weighted_values`). Both need n·(2k+1) numbers a head, where a_ij gathered is [n, n, d_z].
 
-Shapes: h heads, B batch, T queries, S keys, d_k and d_v per head, r = 2·reach+1 rows of a table. Heads come first in
+Shapes: h heads, B batch, T queries, S keys, d_k and d_v per head, r = 2·radius+1 rows of a table. Heads come first in
 memory, [h, B, …]: products with keys and values are then one batch of h·B matrices, those with the tables one of h, and
 neither needs a further copy. Queries, keys and values in half precision are widened in the copy that does this, to the
 type of the tables: scores, weights and their sums keep float32's digits, as inside torch's kernels.
@@ -34,18 +34,20 @@ class RelativeAttention(torch.autograd.Function):
     """z of eq. 3 from projected queries, keys and values.
 
     With ∂ for the loss's derivative: ∂α_ij = ∂z_i (v_j + a^V_ij)ᵀ and ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that
-    ∂α is made as e is (`scores`) and ∂q from ∂e as z from α (`mixtures`). ∂w^K is ∂e summed by distance times the
-    queries, ∂w^V is α summed by distance times ∂z.
+    ∂α is made as e is (`scores`) and ∂q from ∂e as z from α (`weighted_values`). ∂w^K is ∂e summed by distance times
+    the queries, ∂w^V is α summed by distance times ∂z.
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, mask, table_k, table_v, reach: int, first_query: int, dropout: float, need_weights: bool):
+    def forward(
+        ctx, q, k, v, mask, table_k, table_v, radius: int, first_query: int, dropout: float, need_weights: bool
+    ):
         """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at_least_float32, or None.
 
         The weights that it returns have no derivative.
         """
         narrow, wide = q.dtype, at_least_float32(q.dtype)
-        index = index_of_rows(q.size(2), k.size(2), reach, first_query, q.device)
+        index = index_of_rows(q.size(2), k.size(2), radius, first_query, q.device)
         q, k, v = (heads_first(x, wide) for x in (q, k, v))
         z, scale = q.new_empty(*q.shape[:3], v.size(3)), q.size(3) ** -0.5
         if mask is not None:
@@ -57,7 +59,7 @@ class RelativeAttention(torch.autograd.Function):
                 weights.add_(mask[group])
             torch.softmax(weights, dim=-1, out=weights)
             dropped = F.dropout(weights, dropout) if dropout else weights
-            by_distance = mixtures(dropped, v[group], rows_of(table_v, group), index, out=z[group])
+            by_distance = weighted_values(dropped, v[group], rows_of(table_v, group), index, out=z[group])
             kept.append(Kept(weights, dropped, by_distance))
         ctx.save_for_backward(q, k, v, table_k, table_v, *(tensor for of_group in kept for tensor in of_group))
         ctx.narrow = narrow
@@ -82,7 +84,7 @@ class RelativeAttention(torch.autograd.Function):
             # scale · ∂e, so that its products need no scale
             grad_e = scores(grad_z[group], v[group], rows_of(table_v, group), index, scale).mul_(dropped)
             grad_e.addcmul_(weights, grad_e.sum(dim=-1, keepdim=True), value=-1)
-            grad_e_by_distance = mixtures(grad_e, k[group], rows_of(table_k, group), index, out=grad_q[group])
+            grad_e_by_distance = weighted_values(grad_e, k[group], rows_of(table_k, group), index, out=grad_q[group])
             multiply(grad_e.mT, q[group], out=grad_k[group])
             if table_k is not None:
                 torch.bmm(grad_e_by_distance.mT, q[group].flatten(1, 2), out=grad_table_k[group])
@@ -100,7 +102,7 @@ def scores(x: Tensor, y: Tensor, table: Tensor | None, index: Tensor, scale: flo
     return of_keys.baddbmm_(x.flatten(0, 1), y.flatten(0, 1).mT, alpha=scale).unflatten(0, (h, batch))
 
 
-def mixtures(weights: Tensor, y: Tensor, table: Tensor | None, index: Tensor, out: Tensor) -> Tensor | None:
+def weighted_values(weights: Tensor, y: Tensor, table: Tensor | None, index: Tensor, out: Tensor) -> Tensor | None:
     """Writes Σ_j weights_ij (y_j + a_ij) to `out` [h, B, T, d].
 
     weights [h, B, T, S], y [h, B, S, d], table [h, r, d]; returns the weights summed by distance, [h, B·T, r].
@@ -141,12 +143,12 @@ def groups(q: Tensor, positions: int) -> list[slice]:
 
 
 @functools.lru_cache(maxsize=4)
-def index_of_rows(length: int, positions: int, reach: int, first_query: int, device: torch.device) -> Tensor:
+def index_of_rows(length: int, positions: int, radius: int, first_query: int, device: torch.device) -> Tensor:
     """[T·S]: where the row of distance s − (first_query + t) stands in [T, r].
 
     All layers of a model ask for the same.
     """
     key = torch.arange(positions, device=device)
     query = torch.arange(length, device=device)[:, None]
-    rows = (key - (first_query + query)).clamp_(-reach, reach).add_(reach)
-    return rows.add_(query * (2 * reach + 1)).flatten()
+    rows = (key - (first_query + query)).clamp_(-radius, radius).add_(radius)
+    return rows.add_(query * (2 * radius + 1)).flatten()

@@ -45,7 +45,7 @@ class BeamSearchGenerator(SequenceGenerator):
     """
 
     def _generate(self, sample, prefix_tokens=None, constraints=None, bos_token=None):
-        if prefix_tokens is not None or constraints is not None or not self.carried():
+        if prefix_tokens is not None or constraints is not None or not self.is_plain_beam_search():
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
@@ -68,7 +68,7 @@ class BeamSearchGenerator(SequenceGenerator):
             self.model.reorder_incremental_state(states, order)
         return hypotheses.complete(self.len_penalty if self.normalize_scores else 0)
 
-    def carried(self) -> bool:
+    def is_plain_beam_search(self) -> bool:
         beyond = (self.lm_model, self.repeat_ngram_blocker, self.token_indices_to_suppress)
         return (
             type(self.search) is search.BeamSearch

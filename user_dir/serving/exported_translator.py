@@ -44,14 +44,14 @@ class ExportedTranslator(TextTranslator):
 
     Args:
         folder: what tools/export_ctranslate2 wrote
-        already_split, device: as of Translator
+        pretokenised, device: as of Translator
 
     Raises:
         InputError: if a file is missing or malformed
         ModuleNotFoundError: where CTranslate2 is not installed
     """
 
-    def __init__(self, folder: str | pathlib.Path, *, already_split: bool = False, device: str | None = None) -> None:
+    def __init__(self, folder: str | pathlib.Path, *, pretokenised: bool = False, device: str | None = None) -> None:
         import ctranslate2
 
         folder = pathlib.Path(folder)
@@ -65,9 +65,9 @@ class ExportedTranslator(TextTranslator):
             reason = f"{folder} is not a folder that export_ctranslate2 wrote ({FACTS}: {type(error).__name__})"
             raise InputError(f"{reason}: name a checkpoint, or export one") from None
         self.kept = checked(search, folder / FACTS)
-        prepared = None if already_split else preparation_of(folder / FACTS)
-        if not already_split and prepared is None:
-            raise InputError(f"{folder} has no manifest.json of data-prep: split the text yourself (--already-split)")
+        prepared = None if pretokenised else preparation_of(folder / FACTS)
+        if not pretokenised and prepared is None:
+            raise InputError(f"{folder} has no manifest.json of data-prep: split the text yourself (--pretokenised)")
         self.text = PreparedText(prepared, self.source_lang, target_lang) if prepared else SplitText()
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder

@@ -6,6 +6,8 @@ import pathlib
 
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.tasks import FairseqTask
+from torch import nn
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import load, options
@@ -84,3 +86,15 @@ def refuse_endless(path: pathlib.Path, state: dict) -> None:
         if str(value).isdigit() and int(value) > room.get(option.rpartition("_")[2], math.inf):
             reason = "and its parameters are of a smaller model: do not use it"
             raise InputError(f"{path} asks for {option} {value}, {reason}")
+
+
+def longest_source(task: FairseqTask, models: list[nn.Module]) -> int:
+    """Subwords of the longest sentence that they translate, without </s>.
+
+    Raises:
+        InputError: if there is none
+    """
+    positions = utils.resolve_max_positions(*(part.max_positions() for part in (task, *models)))[0]
+    if positions < 2:
+        raise InputError(f"the checkpoint's max_source_positions are {positions}, which no sentence has: use another")
+    return positions - 1

@@ -14,12 +14,12 @@ import torch
 from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.tasks import FairseqTask
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..checkpoints.files import load, options
 from ..errors import InputError
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
-from .models import data_of, load, load_models, options
+from .models import data_of, load_models, longest_source
 from .preparation import Preparation, PreparedText, SplitText, preparation_of
 from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
@@ -32,8 +32,9 @@ class Translator(TextTranslator):
         checkpoint, ensemble: files that fairseq or average_checkpoints wrote; of several, the mean of the
             probabilities counts
         data: the data-bin folder (default: that of the training)
-        already_split: text is taken as it stands, as the training data were: tokens or subwords separated by spaces.
+        pretokenised: text is taken as it stands, as the training data were: tokens or subwords separated by spaces.
             Translations are tokens then. Data that data-prep did not prepare can only be used so
+        already_split: the name of `pretokenised` up to version 0.1
         autocast: "off" for float32, "bf16" for matrix products in bfloat16 (default: as in the training)
         device: "cpu", "cuda", "cuda:1", … (default: a GPU where there is one)
 
@@ -49,6 +50,7 @@ class Translator(TextTranslator):
         checkpoint: str | pathlib.Path,
         *ensemble: str | pathlib.Path,
         data: str | pathlib.Path | None = None,
+        pretokenised: bool = False,
         already_split: bool = False,
         autocast: str | None = None,
         device: str | None = None,
@@ -58,7 +60,7 @@ class Translator(TextTranslator):
         self.data = data_of(paths) if data is None else pathlib.Path(data)
         self.device = torch_device(device)
         overrides = {} if autocast is None else {"autocast": autocast}
-        if already_split:
+        if pretokenised or already_split:
             self.text = SplitText()
         elif prepared := preparation_of(self.data):
             languages = dict(zip(("source_lang", "target_lang"), self.direction(paths[0], prepared)))
@@ -67,14 +69,14 @@ class Translator(TextTranslator):
         else:
             raise InputError(
                 f"there is no manifest.json of data-prep beside {self.data}, so it is not known how its text was "
-                "prepared: tokenise and split the text yourself as that was, and say so (--already-split)"
+                "prepared: tokenise and split the text yourself as that was, and say so (--pretokenised)"
             )
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
         self.source_lang = self.task.cfg.source_lang
         for model in self.models:
             model.prepare_for_inference_(self.cfg)
             model.to(self.device)
-        self.longest = longest(self.task, self.models)
+        self.longest = longest_source(self.task, self.models)
 
     def direction(self, path: pathlib.Path, prepared: Preparation) -> tuple[str, str]:
         """Source and target language of the checkpoint `path`.
@@ -149,18 +151,6 @@ class Translator(TextTranslator):
         for numbers in dataset.batch_by_size(order, max_tokens=most, max_sentences=batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
             yield utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
-
-
-def longest(task: FairseqTask, models: list[nn.Module]) -> int:
-    """Subwords of the longest sentence that they translate, without </s>.
-
-    Raises:
-        InputError: if there is none
-    """
-    positions = utils.resolve_max_positions(*(part.max_positions() for part in (task, *models)))[0]
-    if positions < 2:
-        raise InputError(f"the checkpoint's max_source_positions are {positions}, which no sentence has: use another")
-    return positions - 1
 
 
 def torch_device(name: str | None) -> torch.device:

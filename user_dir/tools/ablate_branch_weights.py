@@ -25,7 +25,7 @@ from ..serving.models import data_of
 from ..serving.preparation import joined, preparation_of
 from ..serving.search_settings import search_settings
 from ..serving.translator import Translator
-from ..weighted.log import branched_blocks
+from ..weighted.heads import branched_blocks
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .shared.metrics import TOKENS, token_bleu
 from .shared.translations import read_lines
@@ -143,7 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
     if args.reference and not prepared:
         reason = "was not prepared by data-prep, so its text is compared token by token"
         raise InputError(f"{data} {reason}: leave --reference out")
-    translator = Translator(args.checkpoint, data=data, already_split=not prepared)
+    translator = Translator(args.checkpoint, data=data, pretokenised=not prepared)
     (model,), task = translator.models, translator.task
     blocks = branched_blocks(model).values()
     if not blocks:

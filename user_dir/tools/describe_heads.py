@@ -159,7 +159,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     data = args.data or data_of([args.checkpoint])
-    translator = Translator(args.checkpoint, data=data, already_split=not preparation_of(data))
+    translator = Translator(args.checkpoint, data=data, pretokenised=not preparation_of(data))
     found = describe(translator, load(translator, args.subset), max_tokens=args.max_tokens)
     text = table(["attention", "layer", "head", *COLUMNS], rows(found))
     if args.output:

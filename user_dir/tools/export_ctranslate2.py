@@ -15,9 +15,8 @@ import torch
 
 from ..errors import InputError
 from ..serving.exported_translator import write_facts
-from ..serving.models import data_of, load_models
+from ..serving.models import data_of, load_models, longest_source
 from ..serving.search_settings import kept_settings
-from ..serving.translator import longest
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
@@ -91,7 +90,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     spec.register_target_vocabulary(stock._get_vocab(task.target_dictionary))
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
-    return spec, task, longest(task, [model])
+    return spec, task, longest_source(task, [model])
 
 
 def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:

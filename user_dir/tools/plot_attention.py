@@ -13,7 +13,7 @@ An output that ends in .html is one page for a browser, which needs nothing else
 figures 3 to 5 of Vaswani et al. 2017. It has every attention, layer and head, to be chosen there; --attention and
 --layer say which are shown first.
 
-The sentence is prepared as data-prep/prepare.py prepared the training data; --already-split takes subwords as they
+The sentence is prepared as data-prep/prepare.py prepared the training data; --pretokenised takes subwords as they
 stand.
 """
 
@@ -63,7 +63,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help=kinds)
     parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")
     split = "the sentence is subwords separated by spaces, as in the training data"
-    parser.add_argument("--already-split", action="store_true", help=split)
+    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=split)
     add_search(parser)
     add_picture(parser, "html")
     return parser.parse_args(arguments)
@@ -72,7 +72,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @exit_in_one_line("plot_attention")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    translator = Translator(args.checkpoint, data=args.data, already_split=args.already_split, device="cpu")
+    translator = Translator(args.checkpoint, data=args.data, pretokenised=args.pretokenised, device="cpu")
     (model,), task = translator.models, translator.task
     attentions = {name: attentions_of(model, name) for name in ATTENTIONS}
     layers, (side, _, *axis_names) = attentions[args.attention], ATTENTIONS[args.attention]

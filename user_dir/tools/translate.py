@@ -111,7 +111,7 @@ def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None
 
 def opened(args: argparse.Namespace) -> TextTranslator:
     """The translator that `args` ask for; a folder of export_ctranslate2's needs neither torch nor fairseq."""
-    given = {"already_split": args.already_split, "device": args.device}
+    given = {"pretokenised": args.pretokenised, "device": args.device}
     if args.checkpoint.is_dir():
         for option in ("data", "ensemble", "autocast", "lenpen_form"):
             if getattr(args, option):
@@ -138,7 +138,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add_data(parser, "--data", metavar="FOLDER")
     parser.add_argument(
-        "--already-split",
+        "--pretokenised",
+        "--already-split",  # its name up to version 0.1
         action="store_true",
         help="take text as it stands, tokenised and in subwords as the training data; write tokens. "
         "The one way for data that data-prep did not prepare",

@@ -16,8 +16,9 @@ from fairseq.utils import split_paths
 from torch import nn
 
 from ..checkpoints import files as checkpoint_files
-from ..checkpoints.files import LAST, load
+from ..checkpoints.files import load
 from ..errors import InputError
+from .last_checkpoint import LAST
 
 HEADER, ENTRY = 26, 12  # bytes of a data set's index: what comes first, and what a sentence has
 

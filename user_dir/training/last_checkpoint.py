@@ -13,10 +13,12 @@ import zipfile
 
 from torch import distributed
 
-from ..checkpoints.files import LAST, load
+from ..checkpoints.files import load
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
+
+LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file: the one in --save-dir, if there is one
 
 # All names under which fairseq saves, checkpoint_last.pt apart: by epoch, by update, the best, the best ones.
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")

@@ -18,21 +18,17 @@ SIZES = {
 
 def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dropout: float) -> dict:
     """The fairseq options that a row of SIZES stands for."""
-    side = {"layers": layers, "embed_dim": embed_dim, "ffn_embed_dim": ffn_embed_dim, "attention_heads": heads}
-    encoder = {f"encoder_{name}": value for name, value in side.items()}
-    # The decoder follows the encoder's widths where only those are given on the command line, as in fairseq.
-    decoder = {f"decoder_{name}": f"encoder_{name}" if "dim" in name else value for name, value in side.items()}
-    return {**encoder, **decoder, "dropout": dropout}
+    both = {"layers": layers, "attention_heads": heads}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in both.items()}
+    # fairseq's base_architecture gives the decoder the encoder's widths.
+    return {**sides, "encoder_embed_dim": embed_dim, "encoder_ffn_embed_dim": ffn_embed_dim, "dropout": dropout}
 
 
 def set_defaults(args, options: dict) -> None:
-    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have.
-
-    The name of another option as a value stands for that option's value.
-    """
+    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have."""
     for name, value in options.items():
         if not hasattr(args, name):
-            setattr(args, name, getattr(args, value) if value in options else value)
+            setattr(args, name, value)
 
 
 def completed(args) -> bool:

@@ -11,9 +11,9 @@ import functools
 
 from fairseq.modules import transformer_layer
 
+from ..attention.local import LocalAttention
 from ..attention.masks import additive
 from ..attention.multihead import MultiheadAttention
-from ..attention.restricted import Restricted
 from ..config import VariantConfig
 from ..errors import InputError
 from ..kernels.autocast import autocast
@@ -46,8 +46,8 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
             raise InputError(f"{reason}: leave out all but one, or choose a family that does not set them")
         for option, wanted in found.items():
             attention, options = SELF_ATTENTIONS[option], options | wanted
-        if (wanted := Restricted.from_config(cfg, side)) is not None:
-            attention, options = joined(Restricted, attention), options | wanted
+        if (wanted := LocalAttention.from_config(cfg, side)) is not None:
+            attention, options = joined(LocalAttention, attention), options | wanted
     if ffn_dim:
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
@@ -57,7 +57,7 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
 
 @functools.cache
 def joined(outer: type, attention: type) -> type:
-    """The class `outer`, branches or Restricted, that leaves to `attention` what it does not do itself."""
+    """The class `outer`, branches or LocalAttention, that leaves to `attention` what it does not do itself."""
     if issubclass(outer, attention):
         return outer
     return type(f"{outer.__name__}Of{attention.__name__}", (outer, attention), {})

@@ -11,11 +11,12 @@ from torch import nn
 
 from ..attention.cache import ONE_ORDER
 from ..attention.multihead import MultiheadAttention
-from ..config import NO_TORCHSCRIPT, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
+from ..config import UNSUPPORTED, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
 from ..kernels.autocast import autocast
 from ..kernels.dropout import Dropout
 from ..kernels.products import Linear
-from ..weighted.log import BranchLog, branched_blocks
+from ..weighted.heads import branched_blocks
+from ..weighted.log import BranchLog
 from ..weighted.training import BranchTraining, refuse_training
 from .encoder_output import Reordered
 from .layers import decoder_layer, encoder_layer
@@ -42,7 +43,7 @@ class TransformerModel(TransformerModelBase):
         """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
 
         Raises:
-            UnsupportedOption: for an option of fairseq's Transformer that is not carried
+            UnsupportedOption: for an option of fairseq's Transformer that is not supported
             BranchTrainingError: for a training that could not train κ and α as the paper does
             InputError: for sizes that cannot be
         """
@@ -98,7 +99,7 @@ class TransformerModel(TransformerModelBase):
 
     def __prepare_scriptable__(self):
         """Called by torch.jit.script."""
-        raise UnsupportedOption(NO_TORCHSCRIPT)
+        raise UnsupportedOption(UNSUPPORTED["export"])
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""

@@ -122,19 +122,19 @@ class BranchedAttention(BranchWeightedAttention):
         """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
         constants = {} if incremental_state is None else cache_of(self, incremental_state).constants
         tokens += constants.get("tokens", 0)
-        matrices = constants.get("matrices") or self.weigh()
+        matrices = constants.get("matrices") or self.apply_branch_weights()
         if matrices.folded is None and self.folding_pays(tokens):
             matrices = matrices._replace(folded=matrices.w_o @ matrices.w1)
         constants |= {"tokens": tokens, "matrices": matrices}
         return matrices
 
-    def weigh(self) -> "Matrices":
+    def apply_branch_weights(self) -> "Matrices":
         """The parameters with κ and α in them; nothing is multiplied yet."""
         kappa, alpha = self.kappa_alpha()
         b2 = (self.fc2.bias * alpha[:, None]).sum(dim=0)
-        return Matrices(*self.weigh_inside(kappa, alpha), b2)
+        return Matrices(*self.apply_to_matrices(kappa, alpha), b2)
 
-    def weigh_inside(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def apply_to_matrices(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """W^O_i, W1_i and W2_i of `Matrices` with these in the place of κ [M] and α [M]."""
         w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0) * kappa[:, None, None]
         w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
@@ -242,10 +242,10 @@ class ResidualBranchedAttention(BranchedAttention):
         wide = y.flatten(0, 1).to(torch.promote_types(y.dtype, torch.float32))
         return (wide.var(dim=-1, unbiased=False, keepdim=True) + self.norm.eps).rsqrt().to(y.dtype)
 
-    def weigh(self) -> Matrices:
+    def apply_branch_weights(self) -> Matrices:
         """`norm` but for σ is in W1: (y − mean y) g W1 is y times g W1 less the mean of its rows; β is in b1."""
         kappa, alpha = self.kappa_alpha()
-        w_o, _, w2 = self.weigh_inside(self.branches * kappa, self.ffns * alpha)
+        w_o, _, w2 = self.apply_to_matrices(self.branches * kappa, self.ffns * alpha)
         w_x = self.fc1.weight * self.norm.weight
         w_x = w_x - w_x.mean(1, keepdim=True)
         w1 = w_x.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)

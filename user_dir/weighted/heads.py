@@ -155,3 +155,8 @@ def refuse_uneven(ffn_dim: int, branches: int) -> None:
             f"an FFN of width {ffn_dim} cannot be dealt out to {branches} branches (Ahmed et al. 2017, eq. 7). "
             "Choose a width that the number of branches divides, or one FFN for all."
         )
+
+
+def branched_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules of `model` that have κ and α, by name."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "kappa")}

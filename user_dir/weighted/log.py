@@ -6,11 +6,7 @@ import torch
 from fairseq.logging import metrics
 from torch import nn
 
-
-def branched_blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules of `model` that have κ and α, by name."""
-    return {name: module for name, module in model.named_modules() if hasattr(module, "kappa")}
-
+from .heads import branched_blocks
 
 # where a branched attention stands in the model: its name in the log
 BLOCKS = {"encoder self_attn": "enc", "decoder self_attn": "dec", "decoder encoder_attn": "encdec"}

@@ -241,7 +241,7 @@ def test_numbers_that_nobody_can_search_with(files, search, words):
 def test_pickled(files):
     """A worker that is spawned opens it again, with what it was opened with."""
     path, data = files()
-    translator = Translator(path, path, data=data, already_split=True)
+    translator = Translator(path, path, data=data, pretokenised=True)
     other = pickle.loads(pickle.dumps(translator))
     assert len(other.models) == 2 and other.data == data
     assert other.translate(TEXTS) == translator.translate(TEXTS)
@@ -286,7 +286,7 @@ def prepared(**preparation):
         (written("checkpoint.pt", "hello"), "checkpoint.pt is not a fairseq checkpoint"),
         (
             removed("manifest.json"),
-            r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--already-split\)",
+            r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--pretokenised\)",
         ),
         (written("manifest.json", "{"), "manifest.json does not say how the text was prepared .*prepare.py again"),
         (written("manifest.json", "[" * 100_000), "manifest.json does not say how the text was prepared"),

@@ -9,7 +9,7 @@ from fairseq.logging import progress_bar
 from sacremoses import MosesTokenizer
 
 from user_dir.tools import ablate_branch_weights as ablation
-from user_dir.weighted.log import branched_blocks
+from user_dir.weighted.heads import branched_blocks
 
 WORDS = 'the a state-of-the-art cat dog doesn\'t sees well-known "books" , 3.5 % in (Paris) and runs'.split()
 

@@ -9,7 +9,7 @@ from fairseq.data import indexed_dataset
 from sacrebleu.metrics import BLEU
 
 from user_dir.tools import ablate_branch_weights as ablation
-from user_dir.weighted.log import branched_blocks
+from user_dir.weighted.heads import branched_blocks
 
 from support import write_preparation
 

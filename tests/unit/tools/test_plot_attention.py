@@ -42,11 +42,11 @@ def by_equation(attention, query, key, causal):
 
     q, k = linear(attention.q_proj, query), linear(attention.k_proj, key)
     table = getattr(attention, "relative_keys", None)
-    reach = getattr(attention, "reach", len(k))
+    radius = getattr(attention, "radius", len(k))
     scores = torch.full((4, len(q), len(k)), float("-inf"), dtype=torch.float64)
     for head in range(4):
         for i in range(len(q)):
-            for j in range(max(0, i - reach), min(i if causal else i + reach, len(k) - 1) + 1):
+            for j in range(max(0, i - radius), min(i if causal else i + radius, len(k) - 1) + 1):
                 distance = 0 if table is None else table[head, max(-16, min(16, j - i)) + 16].double()
                 scores[head, i, j] = q[i, head] @ (k[j, head] + distance) / 2
     return scores.softmax(-1)
@@ -80,11 +80,11 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     _, path, data = saved("vaswani_transformer_base")
     figures = []
     monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
-    options = ["--already-split", "--attention", kind, "--layer", "1", "--output", "a.png"]
+    options = ["--pretokenised", "--attention", kind, "--layer", "1", "--output", "a.png"]
     tool.main([str(path), str(data), "--sentence", "w3 w4 w5", *options])
     translation = capsys.readouterr().out.splitlines()[0].split()
 
-    translator = Translator(path, data=data, already_split=True)
+    translator = Translator(path, data=data, pretokenised=True)
     source = dictionary.encode_line("w3 w4 w5", add_if_not_exist=False).long()
     target = translator.beam_search([source])[0][0]["tokens"]
     assert [dictionary[token] for token in target] == [*translation, "</s>"]
@@ -133,7 +133,7 @@ def test_page_has_every_attention(saved, tmp_path, capsys, family, options, firs
             str(data),
             "--sentence",
             "w3 w4 w5",
-            "--already-split",
+            "--pretokenised",
             *options,
             "--output",
             str(tmp_path / "a.HTML"),
@@ -145,7 +145,7 @@ def test_page_has_every_attention(saved, tmp_path, capsys, family, options, firs
     assert (content["title"], content["texts"]) == (f"Attention of {path}", ["w3 w4 w5", translation])
     assert content["first"] == first
 
-    translator = Translator(path, data=data, already_split=True)
+    translator = Translator(path, data=data, pretokenised=True)
     (model,), source = translator.models, translator.binarise("w3 w4 w5")
     target = translator.beam_search([source])[0][0]["tokens"]
     read, written, before = ["w3", "w4", "w5", "</s>"], [*translation.split(), "</s>"], ["</s>", *translation.split()]
@@ -226,7 +226,7 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
         ({"--output": "nowhere/a.html"}, "No such file"),
         ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
         ({"data": "."}, "holds no dictionaries"),
-        ({"prepared": "no"}, "no manifest.json of data-prep beside .*--already-split"),
+        ({"prepared": "no"}, "no manifest.json of data-prep beside .*--pretokenised"),
     ],
 )
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):
@@ -234,7 +234,7 @@ def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):
     monkeypatch.chdir(tmp_path)
     options = {"--sentence": "w3 w4", "--output": "a.png", **mistake}
     places = [options.pop("checkpoint", str(path)), options.pop("data", str(data))]
-    split = [] if options.pop("prepared", None) else ["--already-split"]
+    split = [] if options.pop("prepared", None) else ["--pretokenised"]
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([*places, *split, *[word for pair in options.items() for word in pair]])
     assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_attention: ")
@@ -245,5 +245,5 @@ def test_another_vocabulary(saved):
     _, path, data = saved("vaswani_transformer_base")
     (data / "dict.src.txt").write_text("w1 1\nw2 1\n")
     with pytest.raises(SystemExit, match="gives no model with the dictionaries of .*size mismatch") as stop:
-        tool.main([str(path), str(data), "--sentence", "w1", "--already-split", "--output", "a.png"])
+        tool.main([str(path), str(data), "--sentence", "w1", "--pretokenised", "--output", "a.png"])
     assert "\n" not in str(stop.value)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from user_dir.weighted.log import branched_blocks
+from user_dir.weighted.heads import branched_blocks
 
 from support import families_with
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ...checkpoints.files import LAST
 from ...errors import InputError
 from ...serving.models import data_of, load_models
+from ...training.last_checkpoint import LAST
 
 
 def of_baddbmm(added, x, y, **kwargs) -> int:

@@ -7,7 +7,7 @@ taken in blocks, each with the keys of the block and of its neighbours, so that 
 with n²:
 
     queries          [ block 0 ][ block 1 ][ block 2 ]
-    keys of block 1      [ reach ][ block 1 ][ reach ]
+    keys of block 1      [ radius][ block 1 ][ radius]
 """
 
 import torch
@@ -22,7 +22,7 @@ from .masks import additive
 SMALLEST_BLOCK = 16  # products of fewer queries are no faster
 
 
-class Restricted:
+class LocalAttention:
     """Goes before an attention in a class: that attention, to the neighbours of each position.
 
     Args:
@@ -37,7 +37,7 @@ class Restricted:
         if neighbourhood < 1:
             raise InputError(f"--neighbourhood {neighbourhood}: a position sees at least itself, so give 1 or more")
         super().__init__(*args, **kwargs)
-        self.reach = neighbourhood // 2
+        self.radius = neighbourhood // 2
 
     @staticmethod
     def from_config(cfg: VariantConfig, side: str) -> dict | None:
@@ -47,7 +47,7 @@ class Restricted:
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
         """As MultiheadAttention.compute_heads; an attn_mask is taken for that of a masked decoder."""
         length = len(query)
-        whole = length <= self.reach + 1
+        whole = length <= self.radius + 1
         if incremental_state is not None or whole or need_weights:
             if incremental_state is None and not whole:
                 beyond = self.beyond(length, query.device)
@@ -59,31 +59,31 @@ class Restricted:
     def beyond(self, length: int, device: torch.device) -> Tensor:
         """[T, T]: -inf where a key is no neighbour, else 0."""
         position = torch.arange(length, device=device)
-        far = (position - position[:, None]).abs() > self.reach
+        far = (position - position[:, None]).abs() > self.radius
         return torch.zeros(far.shape, device=device).masked_fill_(far, float("-inf"))
 
     def by_blocks(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, masked: bool) -> Tensor:
         """The heads [T, B, h, d_v] of q [B, h, T, d_k], k and v, padding [B, T]; masked: no query sees a later key."""
         batch, _, length, _ = q.shape
-        after = 0 if masked else self.reach
-        block = max(self.reach, SMALLEST_BLOCK)
+        after = 0 if masked else self.radius
+        block = max(self.radius, SMALLEST_BLOCK)
         missing = -length % block
-        size = self.reach + block + after  # keys of a block of queries
-        key, query = torch.arange(size, device=q.device), torch.arange(block, device=q.device)[:, None] + self.reach
-        visible = ((key - query).abs() <= self.reach) & (key <= query + after)  # [block, size]
+        size = self.radius + block + after  # keys of a block of queries
+        key, query = torch.arange(size, device=q.device), torch.arange(block, device=q.device)[:, None] + self.radius
+        visible = ((key - query).abs() <= self.radius) & (key <= query + after)  # [block, size]
         absent = q.new_zeros(batch, length, dtype=torch.bool) if padding is None else padding.bool()
-        absent = F.pad(absent, (self.reach, missing + after), value=True).unfold(1, size, block)  # [B, blocks, size]
+        absent = F.pad(absent, (self.radius, missing + after), value=True).unfold(1, size, block)  # [B, blocks, size]
         mask = additive((visible & ~absent[:, :, None]).flatten(0, 1)[:, None], q.dtype)  # [B · blocks, 1, block, size]
 
         q = F.pad(q, (0, 0, 0, missing)).unflatten(2, (-1, block)).transpose(1, 2).flatten(0, 1)
-        windows = (F.pad(x, (0, 0, self.reach, missing + after)).unfold(2, size, block).mT for x in (k, v))
+        windows = (F.pad(x, (0, 0, self.radius, missing + after)).unfold(2, size, block).mT for x in (k, v))
         k, v = (x.transpose(1, 2).flatten(0, 1) for x in windows)  # [B · blocks, h, size, d_z]
-        heads, _ = self.attend(q, k, v, mask, need_weights=False, first_query=self.reach)
+        heads, _ = self.attend(q, k, v, mask, need_weights=False, first_query=self.radius)
         heads = heads.unflatten(0, (batch, -1)).permute(1, 3, 0, 2, 4).flatten(0, 1)  # [blocks · block, B, h, d_v]
         return heads[:length]
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
         """As MultiheadAttention.project_with_cache; of what came before only the neighbours are kept."""
         q, k, v, mask = super().project_with_cache(query, key, key_padding_mask, incremental_state)
-        cache_of(self, incremental_state).trim(self.reach)
+        cache_of(self, incremental_state).trim(self.radius)
         return q, k, v, mask

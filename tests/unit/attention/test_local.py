@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from user_dir.attention.cache import cache_of
+from user_dir.attention.local import LocalAttention
 from user_dir.attention.multihead import MultiheadAttention
-from user_dir.attention.restricted import Restricted
 from user_dir.config import VariantConfig
 from user_dir.errors import InputError
 from user_dir.relative.attention import RelativeMultiheadAttention
@@ -22,7 +22,7 @@ RESTRICTED = {"restricted_attention": "both", "neighbourhood": 5}
 def build_attention(kind, neighbourhood):
     torch.manual_seed(1)
     options = {"neighbourhood": neighbourhood, "self_attention": True, **KINDS[kind]}
-    return joined(Restricted, kind)(MODEL, HEADS, **options).double()
+    return joined(LocalAttention, kind)(MODEL, HEADS, **options).double()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -58,7 +58,7 @@ def test_cached_self_attention_equals_full(kind, neighbourhood):
     for part in x.split(1):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
         cache = cache_of(module, state)
-        assert cache.length == len(cache.keys) <= module.reach
+        assert cache.length == len(cache.keys) <= module.radius
     torch.testing.assert_close(torch.cat(outputs), full)
 
 
