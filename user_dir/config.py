@@ -24,13 +24,18 @@ class VariantConfig(TransformerConfig):
     attention_value_dim: Optional[int] = option(
         None, "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"
     )
-    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "neither"]) = option(
+    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "scalars", "neither"]) = option(
         "neither",
-        "what distances are added to in encoder and decoder self-attention: a^K to keys, a^V to values "
-        "(Shaw et al. 2018, eq. 3 and 4, Table 3)",
+        "add a vector for each distance to keys, to values or to both (Shaw et al. 2018, eq. 3 and 4, Table 3), or a "
+        "scalar to the scores (Raffel et al. 2020, section 2.1)",
+    )
+    relative_attention: ChoiceEnum(["self", "all"]) = option(
+        "self",
+        "the attentions with relative positions: self-attention in encoder and decoder, or encoder–decoder attention "
+        "as well (Ontañón et al. 2022, section 4.1)",
     )
     relative_distance: int = option(
-        16, "k: farther distances are taken for this one: a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"
+        16, "k: distances are clipped to −k … k, so that a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"
     )
     relative_tables: ChoiceEnum(["per_head", "shared"]) = option(
         "per_head", "a table for each head of each layer, or for each layer (Shaw et al. 2018, section 4.1: base, big)"
@@ -144,6 +149,11 @@ def refuse_unsupported(cfg: VariantConfig) -> None:
                     f"--branch-residual shared has the sublayers of the Transformer, so --{name.replace('_', '-')} is "
                     f"{only}, not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
                 )
+    if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
+        raise UnsupportedOption(
+            "--relative-attention all has no effect without relative positions: add "
+            "--relative-positions keys_and_values, or choose a family that has them"
+        )
     for name, remedy in UNSUPPORTED.items():
         if value := getattr(cfg, name):
             raise UnsupportedOption(f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}.")

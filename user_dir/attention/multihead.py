@@ -47,10 +47,10 @@ class MultiheadAttention(modules.MultiheadAttention):
         Args:
             q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: their queries, keys and values
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
-            first_query: in self-attention, the place of the first query among the keys: key s is j − i =
-                s − (first_query + t) positions after query t. 0 for a whole sentence; S − 1 for the token that decoding
-                has reached (of all S so far, or of those that a restricted attention keeps); elsewhere for a block of
-                restricted attention, whose keys are the block's and its neighbours'. Absent positions are masked.
+            first_query: the position of the first query: key s is j − i = s − (first_query + t) positions after query
+                t. 0 for a whole sentence; while decoding, the number of tokens before the query (in self-attention,
+                of those whose keys are kept); the size of the left margin for a block of local attention, whose keys
+                are the block's and its neighbours'. Absent positions are masked.
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
@@ -134,7 +134,10 @@ class MultiheadAttention(modules.MultiheadAttention):
             mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
         else:
             q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        first_query = k.size(2) - length if self.self_attention else 0
+        if self.self_attention:
+            first_query = k.size(2) - length
+        else:
+            first_query = 0 if incremental_state is None else cache_of(self, incremental_state).steps - 1
         heads, weights = self.attend(q, k, v, mask, need_weights, first_query)
         if k.size(0) != batch:
             heads, weights = ungroup_beams(heads), ungroup_beams(weights)
@@ -165,6 +168,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             padding = None if key_padding_mask is None else key_padding_mask[::beams]
             mask = visible_keys(padding, None, query.dtype)
             cache = keep(self, incremental_state, SourceCache(k, v, mask, beams))
+        cache.steps += 1
         (q,) = self.split_heads(query, *fuse(self.q_proj))
         return cache.group(q), cache.k, cache.v, cache.mask
 

@@ -48,6 +48,8 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
             attention, options = SELF_ATTENTIONS[option], options | wanted
         if (wanted := LocalAttention.from_config(cfg, side)) is not None:
             attention, options = joined(LocalAttention, attention), options | wanted
+    elif cfg.relative_attention == "all":
+        attention, options = RelativeMultiheadAttention, options | RelativeMultiheadAttention.from_config(cfg)
     if ffn_dim:
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
