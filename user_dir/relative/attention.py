@@ -114,7 +114,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
             return heads.to(q.dtype), None
         # No distance exceeds this, so rows beyond it are not needed.
         radius = min(self.distance, max(k.size(2) - 1 - first_query, first_query + q.size(2) - 1))
-        tables = [self.near_rows(table, radius, wide) for table in tables]
+        tables = [self.rows(table, radius, wide) for table in tables]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(
                 q, k, v, mask, *tables, radius, first_query, self.dropout_now(), need_weights
@@ -126,7 +126,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
         distances = torch.arange(k.size(2), device=k.device) - query
         return distances.clamp_(-self.distance, self.distance) + self.distance
 
-    def near_rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
+    def rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −radius … radius, for each head: [h, 2·radius+1, d_z]."""
         if table is None:
             return None
