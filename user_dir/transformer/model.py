@@ -11,7 +11,8 @@ from torch import nn
 
 from ..attention.cache import ONE_ORDER
 from ..attention.multihead import MultiheadAttention
-from ..config import UNSUPPORTED, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
+from ..config import UNSUPPORTED, VariantConfig, refuse_options
+from ..errors import InputError
 from ..kernels.autocast import autocast
 from ..kernels.dropout import Dropout
 from ..kernels.products import Linear
@@ -43,14 +44,12 @@ class TransformerModel(TransformerModelBase):
         """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
 
         Raises:
-            UnsupportedOption: for an option of fairseq's Transformer that is not supported
+            InputError: for options that are not supported, and for impossible sizes
             BranchTrainingError: for a training that could not train κ and α as the paper does
-            InputError: for sizes that cannot be
         """
         cfg = cls.config.from_namespace(args)
-        refuse_unsupported(cfg)
-        refuse_impossible(cfg)
-        if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
+        refuse_options(cfg)
+        if cfg.absolute_positions == "omit":  # fairseq's own flag cannot be reset from the command line
             cfg.no_token_positional_embeddings = True
         learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
         if learned:
@@ -99,7 +98,7 @@ class TransformerModel(TransformerModelBase):
 
     def __prepare_scriptable__(self):
         """Called by torch.jit.script."""
-        raise UnsupportedOption(UNSUPPORTED["export"])
+        raise InputError(UNSUPPORTED["export"])
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
