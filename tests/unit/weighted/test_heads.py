@@ -123,7 +123,7 @@ def test_other_readings_are_refused(build, option):
         shared(build, **option)
 
 
-def test_an_ffn_that_cannot_be_dealt_out_is_refused(build):
+def test_a_width_that_branches_do_not_divide_is_refused(build):
     with pytest.raises(ValueError, match="width 30 .* 4 branches"):
         shared(build, encoder_ffn_embed_dim=30)
 
