@@ -158,17 +158,17 @@ def test_torchscript_is_refused_by_name(build, arch):
 
 @every_architecture
 def test_weights_that_nobody_reads(build, batch, monkeypatch, arch, norm):
-    """Evaluated, only the last layer's encoder–decoder attention tells its weights."""
-    model, told = build(arch, decoder_layers=3, **norm), []
+    """In evaluation mode only the last layer's encoder–decoder attention returns its weights."""
+    model, needed = build(arch, decoder_layers=3, **norm), []
     attend = MultiheadAttention.compute_heads
 
     def compute_heads(self, *args):
-        told.append(args[-1])
+        needed.append(args[-1])
         return attend(self, *args)
 
     monkeypatch.setattr(MultiheadAttention, "compute_heads", compute_heads)
     model(**batch)
-    assert told == [False] * (len(told) - 1) + [True]
-    told.clear()
+    assert needed == [False] * (len(needed) - 1) + [True]
+    needed.clear()
     model.train()(**batch)
-    assert not any(told)
+    assert not any(needed)
