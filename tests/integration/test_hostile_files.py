@@ -182,7 +182,7 @@ def test_old_options_beside_the_new_ones(invoke, good, marker, tmp_path):
 
 
 def test_a_configuration_is_not_evaluated(marker):
-    """fairseq calls eval() on --adam-betas, which stand in a configuration of fairseq-hydra-train, too."""
+    """fairseq calls eval() on --adam-betas, also from a configuration of fairseq-hydra-train."""
     from user_dir.training.optimizer import refuse_betas
 
     for betas in (f"open({str(marker)!r}, 'w')", "(0.9,)", 0.9, "0.9, x"):
