@@ -1,4 +1,4 @@
-"""What user_dir/README.md says is open in the papers or otherwise here, row by row."""
+"""What user_dir/papers.md says is open in the papers or otherwise here, row by row."""
 
 import argparse
 import math
