@@ -129,10 +129,10 @@ def refuse_options(cfg: VariantConfig) -> None:
 
 def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
-        for name, only in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
-            if getattr(cfg, name) != only:
-                option = f"--{name.replace('_', '-')}"
-                yield f"--branch-residual shared needs {option} {only}, not {getattr(cfg, name)}: omit {option}"
+        for name, allowed in (("branched_attention", ("self", "encoder_decoder")), ("branch_ffn", ("per_branch",))):
+            if getattr(cfg, name) not in allowed:
+                option, wanted = f"--{name.replace('_', '-')}", " or ".join(allowed)
+                yield f"--branch-residual shared needs {option} {wanted}, not {getattr(cfg, name)}: omit {option}"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():

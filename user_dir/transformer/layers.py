@@ -114,10 +114,11 @@ class WeightedEncoderLayer(TransformerEncoderLayer):
 
 
 class WeightedDecoderLayer(TransformerDecoderLayer):
-    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN."""
+    """The Transformer's decoder layer with branch weights in one of its attentions and in the FFN."""
 
     def build_fc2(self, input_dim, output_dim, *quantisation):
-        return WeightedLinear(input_dim, output_dim, self.encoder_attn)
+        branched = self.self_attn if self.cfg.branched_attention == "self" else self.encoder_attn
+        return WeightedLinear(input_dim, output_dim, branched)
 
 
 class Branched:

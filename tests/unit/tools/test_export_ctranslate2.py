@@ -187,7 +187,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
         ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "no table of keys and one of values"),
         ("relative_transformer", {**SHARED, "relative_attention": "all"}, "distances in encoder–decoder attention"),
         ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "not either distances or sinusoids"),
-        ("weighted_transformer", {}, r"branches with weights \(--branched-attention encoder_decoder\)"),
+        ("weighted_transformer", {}, r"branches with weights \(--branched-attention self\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),
         ("vaswani_transformer", {"no_token_positional_embeddings": True}, "not either distances or sinusoids"),
         ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),
