@@ -284,7 +284,7 @@ def prepared(**preparation):
 @pytest.mark.parametrize(
     "spoil, words",
     [
-        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a fairseq checkpoint"),
+        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a readable fairseq checkpoint"),
         (removed("manifest.json"), "no manifest.json .*data-bin.*: .*--pretokenised"),
         (written("manifest.json", "{"), "manifest.json .*: run data-prep/prepare.py again"),
         (written("manifest.json", "[" * 100_000), "manifest.json .*: run"),

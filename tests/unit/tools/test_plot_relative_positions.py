@@ -69,7 +69,7 @@ def test_maps(checkpoint, norm):
     [
         ("plain", "has no relative positions"),
         ("missing", "there is no checkpoint"),
-        ("garbage", "is not a fairseq checkpoint"),
+        ("garbage", "is not a readable fairseq checkpoint"),
         ("format", "tables.xyz|xyz"),
         ("folder", "No such file"),
     ],
