@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a fairseq data-bin out of a corpus known by name, or out of two text files.
+"""Makes a fairseq data-bin from a corpus of the registry, or from two text files.
 
   prepare.py tatoeba --source-lang fr --target-lang en --output data/fr-en
   prepare.py --train my.fr my.en --source-lang fr --target-lang en --output data/mine
@@ -7,7 +7,7 @@
 
 The output folder gets raw/ (untokenised text: compare hypotheses with its test part), tok/ (tokenised), clean/ (the
 training text that is used), bpe/ (subwords and their codes), data-bin/ (for fairseq-train and fairseq-generate),
-manifest.json (counts, options, versions, checksums) and ATTRIBUTION. What is done is not done again.
+manifest.json (counts, options, versions, checksums) and ATTRIBUTION. Finished steps are skipped.
 """
 
 import argparse
@@ -23,22 +23,22 @@ from preparation import corpora
 from preparation.errors import PreparationError
 from preparation.pipeline import Preparation
 
-MAX_LENGTH = 175  # words or tokens a sentence, unless the registry knows better
-MAX_RATIO = 3.0  # how many times longer one side of a pair may be, likewise
+MAX_LENGTH = 175  # words or tokens per sentence, unless the registry says otherwise
+MAX_RATIO = 3.0  # how many times longer one side of a pair may be, unless the registry says otherwise
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without repeating all options."""
+    """Reports an error in one line, without repeating all options."""
 
     def error(self, message: str):
         raise PreparationError(f"{message}; see --help")
 
 
 def number(kind: type, least: float):
-    """Reader of option values of at least so much."""
+    """A function that reads option values of at least `least`."""
 
     def read(value: str):
-        if not (result := kind(value)) >= least:  # nan is not
+        if not (result := kind(value)) >= least:  # also true for nan
             raise ValueError
         return result
 
@@ -54,30 +54,30 @@ def parser() -> argparse.ArgumentParser:
     add("corpus", nargs="?", help="name of a corpus in the registry")
     add("--list", action="store_true", help="show the corpora of the registry")
     for part in corpora.PARTS:
-        wanted = "" if part == "train" else "; split off from the training pairs if not given"
+        default = "" if part == "train" else "; split off from the training pairs if not given"
         names = ("SOURCE", "TARGET")
-        add(f"--{part}", nargs=2, type=Path, metavar=names, help=f"own text files, one sentence a line{wanted}")
+        add(f"--{part}", nargs=2, type=Path, metavar=names, help=f"your text files, one sentence per line{default}")
     add("--source-lang", metavar="CODE", help="language to translate from, such as fr")
     add("--target-lang", metavar="CODE", help="language to translate to, such as en")
-    add("--output", type=Path, metavar="FOLDER", help="where everything goes")
+    add("--output", type=Path, metavar="FOLDER", help="folder for all results")
     add("--mirror", type=Path, metavar="FOLDER", help="take the corpus's files from this folder, not from the network")
     add("--cache", type=Path, metavar="FOLDER", default=cache, help="keep downloads here (default: %(default)s)")
     registry = Path(__file__).with_name("corpora.toml")
     add("--registry", type=Path, metavar="FILE", default=registry, help="registry of corpora")
     count, ratio = number(int, 1), number(float, 1)
     add("--bpe-operations", type=count, metavar="N", default=8000, help="merges to learn (default: %(default)s)")
-    add("--separate-bpe", action="store_true", help="subwords and dictionary of each language for itself")
-    given = "the text is tokens already, separated by spaces (of a tokeniser of your own): do not tokenise it again"
+    add("--separate-bpe", action="store_true", help="learn subwords and make a dictionary for each language separately")
+    given = "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice"
     add("--pretokenised", action="store_true", help=given)
-    add("--lowercase", action="store_true", help="lower-case all but raw/")
-    longest = f"words a training sentence may have (default: the registry's, or {MAX_LENGTH})"
+    add("--lowercase", action="store_true", help="lower-case everything except raw/")
+    longest = f"most words in a training sentence (default: the registry's, or {MAX_LENGTH})"
     add("--max-length", type=count, metavar="N", help=longest)
     furthest = f"how many times longer one side of a training pair may be (default: the registry's, or {MAX_RATIO})"
     add("--max-ratio", type=ratio, metavar="R", help=furthest)
     size = "pairs to split off for each part that is not given (default: 2000, or a twentieth of a small corpus)"
     add("--held-out", type=count, metavar="N", help=size)
-    add("--max-pairs", type=count, metavar="N", help="train on so many pairs only, always the same ones")
-    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one a core)")
+    add("--max-pairs", type=count, metavar="N", help="train on only N pairs, always the same ones")
+    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one per core)")
     return result
 
 
@@ -86,28 +86,28 @@ def check(options: argparse.Namespace) -> None:
     if bool(options.corpus) == bool(options.train):
         raise PreparationError("name either a corpus (see --list) or your own files with --train SOURCE TARGET")
     if options.corpus and (options.valid or options.test):
-        raise PreparationError("--valid and --test go with --train; a corpus has its own")
+        raise PreparationError("--valid and --test need --train; a corpus of the registry has its own")
     for name in ("source_lang", "target_lang", "output"):
         if not getattr(options, name):
             raise PreparationError(f"--{name.replace('_', '-')} is missing")
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[A-Za-z]+([_-][A-Za-z0-9]+)*", code):
-            raise PreparationError(f"{code!r} is no language code; write one such as fr or pt_BR")
+            raise PreparationError(f"{code!r} is not a language code; give one such as fr or pt_BR")
     if options.source_lang == options.target_lang:
-        raise PreparationError(f"source and target language are both {options.source_lang}; name two")
+        raise PreparationError(f"source and target language are both {options.source_lang}; give two languages")
 
 
 def list_corpora(registry: Path) -> None:
-    """Prints what can be prepared by name."""
+    """Prints the corpora of the registry."""
     for name, corpus in sorted(corpora.read_registry(registry).items()):
         print(f"{name}: {corpus['title']}")
-        print(f"  {', '.join(corpus['pairs'])} (either way)")
+        print(f"  {', '.join(corpus['pairs'])} (either direction)")
         print(f"  {corpus['attribution']}")
         print(f"  {corpus['licence']}")
 
 
 def prepare(arguments: Sequence[str] | None) -> None:
-    """Does what the command line asks for; raises PreparationError and OSError."""
+    """Runs the command line; raises PreparationError and OSError."""
     options = parser().parse_args(arguments)
     if options.list:
         list_corpora(options.registry)
@@ -138,7 +138,7 @@ def prepare(arguments: Sequence[str] | None) -> None:
 
 
 def exit_status(command: str, do: Callable[[], None]) -> int:
-    """Of a command, which says in one line what it could not do."""
+    """Runs a command, which reports an error in one line; returns its exit status."""
     try:
         do()
         return 0
@@ -146,13 +146,13 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
         message = str(error)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            message = "no disk space left; free some and run the command again, it goes on where it stopped"
+            message = "no disk space left; free some and run the command again to continue"
         else:
             message = f"{error.filename or 'input or output'}: {error.strerror or error}"
     except BrokenProcessPool:
-        message = "a worker process was ended from outside, most likely for want of memory; use fewer --workers"
+        message = "a worker process was killed, most likely because memory ran out; use fewer --workers"
     except KeyboardInterrupt:
-        message = "interrupted; run the command again to go on"
+        message = "interrupted; run the command again to continue"
     print(f"{command}: {message}", file=sys.stderr)
     return 1
 

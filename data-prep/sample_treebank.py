@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a sample treebank in the form of the Penn Treebank, which needs a licence: trees of a small English grammar.
+"""Writes a sample treebank in the format of the Penn Treebank, which needs a licence: trees of a small English grammar.
 
   sample_treebank.py data/sample-trees     # train.mrg, valid.mrg and test.mrg, always the same, no sentence twice
 
-Clauses are nested and coordinated, prepositional phrases attach to nouns or verbs; often their words tell to which, and
-sometimes nothing does. There are traces, function tags and punctuation. It is a text to try things on.
+Clauses are nested and coordinated. Prepositional phrases attach to nouns or verbs; their words often tell to which, but
+not always. There are traces, function tags and punctuation. The text is for trials only.
 """
 
 import random
@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 
 SIZES = {"train": 6000, "valid": 200, "test": 400}
-LONGEST, DEEPEST = 25, 7  # words; constituents within each other, from where on the first choice of each is taken
+LONGEST, DEEPEST = 25, 7  # words; levels of constituents, below which the first choice of each is used
 
-# Constituents and their choices. What follows / is not printed; what is there twice is taken twice as often.
+# Constituents and their choices. Text after / is not printed; a choice that is repeated is twice as frequent.
 RULES = """
 S/top = NP-SBJ VP . | NP-SBJ VP . | PP-LOC/place , NP-SBJ VP . | S , CC S . | `` S-TPC-2 , '' NP-SBJ VP/said .
 S = NP-SBJ VP; S/gap = NP-SBJ/gap VP; NP-SBJ/gap = -NONE-/gap; S/topic = -NONE-/topic
@@ -30,7 +30,7 @@ VP/base = VBD/alone | VBD NP; VP/bare = VB NP | VB NP PP/tool | RB VB NP; VP/sai
 SBAR/who = WHNP-1 S/gap; SBAR/that = IN/that S; WHNP = WP; PRN = -LRB- NP/base -RRB-; PRT = RP
 PP/of = IN/of NP; PP/mark = IN/with NP/mark; PP/tool = IN/with NP/tool; PP/place = IN/place NP/place
 """
-# A tag that is not listed is its own word.
+# A tag that is not listed is itself the word.
 WORDS = """
 DT = the a every no; JJ = old small green quiet famous happy; NNP = Ada Boris Clara Dmitri; PRP = she he it
 NN = doctor pilot child neighbour painter horse letter bridge clock story; NN/tool = hammer telescope key brush
@@ -51,7 +51,7 @@ WORDS = {tag: words.split() for tag, words in entries(WORDS).items()}
 
 
 def grow(symbol: str, choose: random.Random, depth: int = 0) -> tuple[str, list[str]]:
-    """A bracketed tree with that constituent on top, and its words."""
+    """A bracketed tree whose root is the constituent `symbol`, and its words."""
     label = symbol.partition("/")[0]
     rules = RULES.get(symbol) or RULES.get(re.sub(r"(?<=\w)-\w+", "", symbol))  # an NP-SBJ is an NP
     if rules is None:
@@ -59,18 +59,18 @@ def grow(symbol: str, choose: random.Random, depth: int = 0) -> tuple[str, list[
         return f"({label} {word})", [] if label == "-NONE-" else [word]
     right = (choose.choice(rules) if depth < DEEPEST else rules[0]).split()
     trees, words = zip(*(grow(part, choose, depth + 1) for part in right))
-    between = "\n" + 2 * (depth + 1) * " " if depth < 2 else " "
-    return f"({label} {between.join(trees)})", sum(words, [])
+    separator = "\n" + 2 * (depth + 1) * " " if depth < 2 else " "
+    return f"({label} {separator.join(trees)})", sum(words, [])
 
 
 def trees(count: int) -> list[str]:
-    """So many, no two over the same words."""
-    choose, found = random.Random(1), {}
-    while len(found) < count:
+    """`count` trees, no two with the same words."""
+    choose, by_words = random.Random(1), {}
+    while len(by_words) < count:
         tree, words = grow("S/top", choose)
         if len(words) <= LONGEST:
-            found.setdefault(tuple(words), f"( {tree} )\n")
-    return list(found.values())
+            by_words.setdefault(tuple(words), f"( {tree} )\n")
+    return list(by_words.values())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a fairseq data-bin for constituency parsing out of bracketed trees: words are translated into brackets.
+"""Makes a fairseq data-bin for constituency parsing from bracketed trees: words are translated into brackets.
 
   treebank.py --train wsj/{02..21} --valid wsj/22 --test wsj/23 --output data/wsj
   treebank.py --train a.mrg b.mrg --valid c.mrg --test d.mrg --output data/mine --bpe-operations 4000
 
-A folder stands for the .mrg files in it. The output folder is as prepare.py's, with the languages `words` and
+A folder stands for the .mrg files in it. The output folder is like prepare.py's, with the languages `words` and
 `brackets`: raw/ (words and brackets: compare parses with raw/test.brackets), tok/ and clean/ (the same), bpe/ (words in
-subwords, and their codes), data-bin/, manifest.json. What is done is not done again.
+subwords, and their codes), data-bin/, manifest.json. Finished steps are skipped.
 """
 
 import os
@@ -26,15 +26,15 @@ def parser() -> Parser:
     add, count = result.add_argument, number(int, 1)
     for part in PARTS:
         add(f"--{part}", nargs="+", type=Path, required=True, metavar="PATH", help="files with trees, or folders")
-    add("--output", type=Path, required=True, metavar="FOLDER", help="where everything goes")
+    add("--output", type=Path, required=True, metavar="FOLDER", help="folder for all results")
     add("--bpe-operations", type=count, metavar="N", default=16000, help="merges to learn (default: %(default)s)")
-    add("--max-pairs", type=count, metavar="N", help="train on so many trees only, always the same ones")
-    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one a core)")
+    add("--max-pairs", type=count, metavar="N", help="train on only N trees, always the same ones")
+    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one per core)")
     return result
 
 
 def prepare(arguments: Sequence[str] | None) -> None:
-    """Does what the command line asks for; raises PreparationError and OSError."""
+    """Runs the command line; raises PreparationError and OSError."""
     options = parser().parse_args(arguments)
     TreebankPreparation(
         source=Treebank({part: getattr(options, part) for part in PARTS}),

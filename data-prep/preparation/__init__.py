@@ -1,4 +1,4 @@
-"""From a corpus to a data-bin: what prepare.py calls. The stages stand in pipeline.py, in order; what each needs:
+"""From a corpus to a data-bin, for prepare.py. pipeline.py has the stages in order; each uses these modules:
 
     raw        corpora (of the registry, or own files), fetching, archives, markup; extracting with splitting, cleaning
     tok        tokenising
@@ -6,5 +6,5 @@
     bpe        subwords
     data-bin   binarising
 
-Beneath all of them: stages (what is finished is skipped), parallel, locking, text, errors.
+All of them use stages (which skips finished ones), parallel, locking, text and errors.
 """

@@ -1,4 +1,4 @@
-"""Reads texts out of archives in memory; nothing is ever unpacked to disk, let alone run."""
+"""Reads texts from archives in memory; nothing is ever unpacked to disk, let alone run."""
 
 import bz2
 import contextlib
@@ -16,20 +16,20 @@ from .errors import PreparationError
 from .markup import sentences, verses
 from .text import decoded
 
-# How large a text of an archive may be: texts compress to a tenth at best.
+# Limits on the size of a text in an archive, relative to the archive and in bytes: texts compress to a tenth at best.
 FACTOR, LEAST = 100, 1 << 24
-# Bytes that describe an entry of a tar archive. tarfile reads them whole, and before Python 3.11.10 searches them in
-# quadratic time.
+# Limit on the bytes that describe an entry of a tar archive. tarfile reads them whole, and before Python 3.11.10
+# searches them in quadratic time.
 HEADERS = 1 << 14
 COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open, b"]\0\0": lzma.open}
 DAMAGED = (EOFError, ValueError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
-    """Lines of the text found by opening the file and then, step by step, what is inside it.
+    """Lines of a text inside a file: each of `steps` is the name of an entry in the archive before it.
 
-    Zip archives are told by their names' endings, and so are gz files and mark-up; everything else that has something
-    inside is a tar archive, compressed or not.
+    Zip archives, gz files and mark-up are recognised by the endings of their names. Any other archive is a tar archive,
+    compressed or not.
     """
     where = " in ".join(reversed([str(file), *steps]))
     most = _most(file)
@@ -45,8 +45,8 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
 
 
 def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
-    """Verses by book, chapter and verse, of the Bible whose books are the files of `folder` in a tar archive."""
-    found: dict[tuple[str, str, str], str] = {}
+    """Verses by book, chapter and number, of the Bible whose books are the files of `folder` in a tar archive."""
+    bible: dict[tuple[str, str, str], str] = {}
     left = _most(file)
     with _reading(file), open(file, "rb") as stream, contextlib.ExitStack() as opened:
         for entry, inside in _files(stream, str(file), left, opened):
@@ -54,36 +54,38 @@ def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
                 where = f"{entry} in {file}"
                 limited = Limited(inside, left, where)
                 try:
-                    found.update(verses(decoded(limited, where)))
+                    bible.update(verses(decoded(limited, where)))
                 except KeyError as missing:
                     raise PreparationError(f"{where}: a verse comes before its {missing.args[0]}") from None
                 left = limited.left
-    if not found:
-        raise PreparationError(f"{file.name}: holds no verses in {folder}; the registry of corpora names the wrong one")
-    return found
+    if not bible:
+        raise PreparationError(
+            f"{file.name}: holds no verses in {folder}; correct the folder in the registry of corpora"
+        )
+    return bible
 
 
 def _most(file: Path) -> int:
-    """Bytes that are read of an archive's texts."""
+    """The most bytes that are read from an archive's texts."""
     return max(LEAST, FACTOR * file.stat().st_size)
 
 
 @contextlib.contextmanager
 def _reading(where: str | Path) -> Iterator[None]:
-    """Raises a PreparationError for what a damaged archive, or one of another kind, makes of being read."""
+    """Raises a PreparationError for the errors of a damaged archive, or of one of another kind."""
     try:
         yield
     except RuntimeError as error:  # an encrypted zip archive, one of unknown compression, headers within headers
-        raise PreparationError(f"{where}: not readable here ({error}); unpack it yourself, and use --train") from None
+        raise PreparationError(f"{where}: not readable ({error}); unpack it yourself, and use --train") from None
     except (*DAMAGED, OSError) as error:
-        # Without a number it is of a decompression; a damaged zip archive leads to places before the file's beginning.
+        # Errors of decompression have no number. A damaged zip archive points to places before the file's beginning.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
 
 
 class Limited:
-    """A stream that ends in a PreparationError after so many bytes: an archive may hold a million times its size."""
+    """A stream that raises a PreparationError after `most` bytes: an archive may contain a million times its size."""
 
     def __init__(self, stream: BinaryIO, most: int, where: str) -> None:
         self.stream, self.left, self.where = stream, most, where
@@ -117,12 +119,12 @@ def _member(stream: BinaryIO, archive: str, member: str, most: int, opened: cont
             if name.removeprefix("./") == member:
                 return inside
     raise PreparationError(
-        f"{archive}: holds no file {member}, or only a link of that name; the registry of corpora names the wrong one"
+        f"{archive}: holds no file {member}, or only a link of that name; correct the name in the registry of corpora"
     )
 
 
 def _files(stream: BinaryIO, archive: str, most: int, opened: contextlib.ExitStack) -> Iterator[tuple[str, BinaryIO]]:
-    """Names and contents of the files of a tar archive, without links: nothing of an entry is kept for the next."""
+    """Names and contents of the files in a tar archive, without links; memory does not grow with the entries."""
     start = stream.read(6)
     stream.seek(0)
     for magic, decompress in COMPRESSED.items():
@@ -132,8 +134,8 @@ def _files(stream: BinaryIO, archive: str, most: int, opened: contextlib.ExitSta
     tar = opened.enter_context(tarfile.open(fileobj=limited, mode="r:"))
     place = -1
     for entry in iter(tar.next, None):
-        if entry.offset <= place:  # of a negative size: the same entries would come for ever
-            raise tarfile.ReadError("an entry leads back")
+        if entry.offset <= place:  # a negative size, with which the same entries would be repeated for ever
+            raise tarfile.ReadError("an entry points backwards")
         place = entry.offset
         if entry.isreg():
             limited.left = most

@@ -1,8 +1,8 @@
 """Dictionaries and binary data sets as fairseq-preprocess writes them, several times faster.
 
-fairseq-preprocess reads its files line by line with a seek each, makes tensors element by element, and works on one
-file after the other: 43 s for 173,000 sentence pairs on two cores where this takes 9. The formats are fairseq's own
-classes' work; a test compares all files with those of the command, byte by byte.
+fairseq-preprocess reads its files line by line with a seek each, makes tensors element by element, and processes one
+file after the other: it takes 43 s for 173,000 sentence pairs on two cores, this module 9. fairseq's own classes write
+the files; a test compares them all with those of the command, byte by byte.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ UNKNOWN = "unknown subwords"
 
 
 def import_fairseq() -> None:
-    """Importing fairseq takes six seconds: idle worker processes can do it before it is needed."""
+    """Importing fairseq takes six seconds, so idle worker processes do it before it is needed."""
     import fairseq.data  # noqa: F401
 
 
@@ -31,15 +31,15 @@ def count_symbols(path: Path) -> Counter[str]:
 def write_dictionary(counts: Counter[str], path: Path) -> int:
     """Writes a dictionary of all symbols, most frequent first; returns its size with fairseq's special symbols.
 
-    No symbol is left out for being rare: after byte-pair encoding those are single letters and a few of the pieces
-    that longer ones were made of, 1 in 40 of Tatoeba's are seen less than five times.
+    Rare symbols are kept: after byte-pair encoding they are single letters and a few intermediate pieces; 1 in 40 of
+    Tatoeba's occurs fewer than five times.
     """
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
     for symbol, count in sorted(counts.items()):
         dictionary.add_symbol(symbol, count)
-    dictionary.finalize()  # as fairseq-preprocess does: sorted by count, padded to a multiple of eight
+    dictionary.finalize()  # as in fairseq-preprocess: sorted by count, padded to a multiple of eight
     dictionary.save(str(path))
     return len(dictionary)
 

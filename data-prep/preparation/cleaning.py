@@ -1,4 +1,4 @@
-"""Which training pairs to leave out, and why."""
+"""Drops unsuitable training pairs, and counts the reasons."""
 
 import hashlib
 import tempfile
@@ -14,24 +14,24 @@ from .splitting import LEAKAGE
 LONGEST_WORD = 1000  # as in Moses' clean-corpus-n.perl; subwords of longer ones take minutes
 AT_A_TIME = 1 << 20  # digests compared at a time
 
-# By reason, as `dropped` counts them: how to keep the pairs, where that is possible.
+# For each reason in `dropped`, how to keep the pairs if possible.
 REMEDIES = {
     "empty": "check that both texts have a sentence on each line",
     "too long": "split the text into sentences, or raise --max-length",
     "length ratio": "put spaces between the words of a language that is written without them (data-prep/README.md, "
     "Languages that Moses cannot segment), align the lines if they do not translate each other, or raise --max-ratio",
     "word too long": "put spaces between the words (data-prep/README.md, Languages that Moses cannot segment)",
-    "duplicate": "a pair that is repeated is used once",
+    "duplicate": "a repeated pair is used once",
     LEAKAGE: "give other sentences with --valid and --test",
 }
 
 
 @dataclass
 class Cleaner:
-    """Drops pairs with an empty side, a side of more than max_length words, sides whose lengths differ by more than
-    max_ratio times, or a word of more than LONGEST_WORD letters. `dropped` counts them by reason.
+    """Drops pairs with an empty side, a side of more than max_length words, a side more than max_ratio times as long as
+    the other, or a word of more than LONGEST_WORD letters. `dropped` counts them by reason.
 
-    A pair is a tuple whose first two entries are the sentences, their words separated by spaces.
+    A pair is a tuple whose first two entries are the sentences, with spaces between words.
     """
 
     max_length: int
@@ -64,16 +64,16 @@ class Cleaner:
 
 
 def remedy(dropped: dict[str, int]) -> str:
-    """How to keep the pairs that were dropped for the most frequent reason."""
+    """The most frequent reason in `dropped`, and how to keep those pairs."""
     reason = max(dropped, key=dropped.__getitem__)
-    return f"against {reason!r}: {REMEDIES[reason]}"
+    return f"for {reason!r}: {REMEDIES[reason]}"
 
 
 def without_repeats(pairs: Callable[[], Iterable[tuple]], folder: Path, dropped: Counter) -> Iterator[tuple]:
-    """The pairs that none before them equals in its first two entries. `pairs()` is read twice; it has to be the same.
+    """The pairs whose first two entries differ from all earlier ones. `pairs()` is called twice, with equal results.
 
-    What is remembered of 36 million pairs takes 3 GB as a set of Python. Here it is a file of digests in `folder`, of
-    which a part is in memory at a time, and then one byte a pair.
+    A Python set of 36 million pairs takes 3 GB. This uses a file of digests in `folder`, of which only a part is in
+    memory at a time, and then one byte per pair.
     """
     with tempfile.TemporaryFile(dir=folder) as digests:
         for first, second, *_ in pairs():
@@ -93,7 +93,7 @@ def _repeated(values: np.ndarray) -> np.ndarray:
     parts = len(values) // AT_A_TIME + 1
     for part in range(parts):  # equal values are in the same part
         slices = range(0, len(values), AT_A_TIME)
-        found = [start + np.flatnonzero(values[start : start + AT_A_TIME] % parts == part) for start in slices]
-        places = np.concatenate(found) if found else np.empty(0, int)
+        members = [start + np.flatnonzero(values[start : start + AT_A_TIME] % parts == part) for start in slices]
+        places = np.concatenate(members) if members else np.empty(0, int)
         repeated[places[np.unique(values[places], return_index=True)[1]]] = False
     return repeated

@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: a corpus of the registry, or a user's own files."""
+"""Sources of sentence pairs: a corpus of the registry, or a user's own files."""
 
 import re
 import tomllib
@@ -13,17 +13,17 @@ from .fetching import Remote, fetch
 from .text import check_parallel, read_lines, sha256
 
 PARTS = ("train", "valid", "test")
-ABOUT = ("title", "licence", "attribution", "homepage")  # what the registry says of a corpus, to be shown
-LEAST = {"max-length": 1, "max-ratio": 1.0, "valid-every": 2, "bytes": 0}  # numbers of the registry
+ABOUT = ("title", "licence", "attribution", "homepage")  # texts in the registry that are shown
+LEAST = {"max-length": 1, "max-ratio": 1.0, "valid-every": 2, "bytes": 0}  # smallest values of the registry's numbers
 
 
 @dataclass
 class OwnFiles:
-    """Two text files a part: sentences of the source language, and their translations line by line."""
+    """Two text files per part: sentences of the source language, and their translations line by line."""
 
     files: dict[str, tuple[Path, Path]]
     languages: tuple[str, str]
-    max_length = max_ratio = valid_every = None  # the registry has these of its corpora
+    max_length = max_ratio = valid_every = None  # only the registry's corpora have these
     title = "own files"
     licence = attribution = homepage = ""
 
@@ -35,21 +35,21 @@ class OwnFiles:
     def __post_init__(self) -> None:
         for pair in self.files.values():
             check_parallel(*pair)
-        # The split must not depend on the direction: the language that comes first in the alphabet decides.
+        # The split must not depend on the direction, so the alphabetically first language decides.
         if self.languages[0] > self.languages[1]:
             self.languages = (self.languages[1], self.languages[0])
             self.files = {part: (second, first) for part, (first, second) in self.files.items()}
 
     def identity(self) -> dict:
-        """What the sentences depend on."""
+        """Everything on which the sentences depend."""
         return {part: [sha256(file) for file in pair] for part, pair in self.files.items()}
 
     def size(self) -> int:
-        """Bytes of text, about."""
+        """Approximate bytes of text."""
         return sum(file.stat().st_size for pair in self.files.values() for file in pair)
 
     def fetch(self, cache: Path, mirror: Path | None) -> None:
-        """Nothing to do: the files are here."""
+        """Nothing to do: the files are local."""
 
     def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
         """Sentences of the part in the order of `languages`."""
@@ -58,7 +58,7 @@ class OwnFiles:
 
 @dataclass
 class Corpus:
-    """A pair of languages of a corpus in the registry; `languages` is in the registry's order."""
+    """A language pair of a corpus in the registry; `languages` is in the registry's order."""
 
     title: str
     licence: str
@@ -66,15 +66,15 @@ class Corpus:
     homepage: str
     languages: tuple[str, str]
     remotes: dict[str, Remote]
-    entry: dict  # of the pair: table and columns, texts, or verses
+    entry: dict  # the pair's: table and columns, texts, or verses
     max_length: int | None = None
     max_ratio: float | None = None
-    valid_every: int | None = None  # then it is split and cleaned as everybody does it: see `extract_as_published`
+    valid_every: int | None = None  # if set, it is split and cleaned as published: see `extract_as_published`
     local: dict[str, Path] = field(default_factory=dict)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Parts that the corpus comes in; the others have to be split off."""
+        """The parts of the published corpus; the others have to be split off."""
         return tuple(self.entry.get("texts", ["train"]))
 
     @property
@@ -83,20 +83,20 @@ class Corpus:
         return self.languages + (("attribution",) if "attribution" in self.entry.get("columns", ()) else ())
 
     def identity(self) -> dict:
-        """What the sentences depend on."""
+        """Everything on which the sentences depend."""
         files = {name: remote.sha256 or remote.url for name, remote in self.remotes.items()}
         return {"entry": self.entry, "files": files}
 
     def size(self) -> int:
-        """Bytes of text, about: text compresses to a third, but archives may hold more than is needed."""
+        """Approximate bytes of text: text compresses to a third, but archives may contain more than is needed."""
         return self.entry.get("bytes") or 3 * sum(remote.bytes for remote in self.remotes.values())
 
     def fetch(self, cache: Path, mirror: Path | None) -> None:
-        """Brings the files that this pair of languages needs to this machine."""
+        """Fetches the files that this language pair needs."""
         self.local = {name: fetch(remote, cache, mirror) for name, remote in self.remotes.items()}
 
     def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
-        """Sentences of the part in the order of `languages`, and their contributors where the corpus names them."""
+        """Sentences of the part in the order of `languages`, and their contributors if the corpus names them."""
         if "texts" in self.entry:
             for paths in zip(*(_several(self.entry["texts"][part][language]) for language in self.languages)):
                 try:
@@ -114,7 +114,7 @@ class Corpus:
             cells = line.split("\t")
             if len(cells) <= max(columns):
                 where = f"{self.entry['table'][-1]}, line {number}"
-                raise PreparationError(f"{where}: fewer columns than the registry of corpora says; correct it")
+                raise PreparationError(f"{where}: fewer columns than in the registry of corpora; correct the registry")
             yield tuple(cells[column] for column in columns)
 
     def _lines(self, path: list[str]) -> Iterator[str]:
@@ -122,9 +122,9 @@ class Corpus:
 
 
 def aligned(first: dict[tuple, str], second: dict[tuple, str]) -> Iterator[tuple[str, str]]:
-    """Verses of two Bibles by book, chapter and number, of chapters with as many verses in both.
+    """Verses of two Bibles with the same book, chapter and number, from chapters that are equally long in both.
 
-    Elsewhere numbers do not go together: a psalm's title is a verse of its own in the one and not in the other.
+    In other chapters the numbers do not match: a psalm's title is a separate verse in only one of the two.
     """
     sizes = [Counter(place[:2] for place in verses) for verses in (first, second)]
     for place, verse in first.items():
@@ -133,12 +133,12 @@ def aligned(first: dict[tuple, str], second: dict[tuple, str]) -> Iterator[tuple
 
 
 def _several(paths: list) -> list[list[str]]:
-    """One path, or a list of them whose texts follow each other."""
+    """One path, or a list of paths whose texts are concatenated, as a list."""
     return paths if isinstance(paths[0], list) else [paths]
 
 
 def _paths(entry: dict) -> list[list[str]]:
-    """Paths of all texts of a pair of languages."""
+    """Paths of all texts of a language pair."""
     texts = [text for part in entry.get("texts", {}).values() for text in part.values()]
     texts = texts or list(entry.get("verses", {}).values()) or [entry["table"]]
     return [path for text in texts for path in _several(text)]
@@ -148,7 +148,7 @@ def read_registry(registry: Path) -> dict:
     """The corpora by name.
 
     Raises:
-        PreparationError: if it is no TOML, or a corpus lacks something
+        PreparationError: if it is not TOML, or a corpus lacks something
     """
     try:
         known = tomllib.loads(registry.read_text(encoding="utf-8"))
@@ -164,8 +164,8 @@ def read_registry(registry: Path) -> dict:
     return known
 
 
-def _no_number(record: dict) -> str | None:
-    """What is wrong with the numbers of a table of the registry, if anything is."""
+def _fault_in_numbers(record: dict) -> str | None:
+    """The fault in the numbers of one of the registry's tables, if there is one."""
     for key, least in LEAST.items():
         value = record.get(key, least)
         kinds = (int,) if isinstance(least, int) else (int, float)
@@ -175,7 +175,7 @@ def _no_number(record: dict) -> str | None:
 
 
 def _fault(record: dict) -> str | None:
-    """What is wrong with a corpus of the registry, if anything is."""
+    """The fault in a corpus of the registry, if there is one."""
     for key in (*ABOUT, "files", "pairs"):
         if key not in record:
             return f"{key} is missing"
@@ -183,15 +183,15 @@ def _fault(record: dict) -> str | None:
         if not isinstance(record[key], str):
             return f"{key} has to be a text in quotes"
     for table in (record, *record["files"].values(), *record["pairs"].values()):
-        if fault := _no_number(table):
+        if fault := _fault_in_numbers(table):
             return fault
     for file, source in record["files"].items():
         if not source.keys() & {"url", "package"} or source.keys() - {"url", "package", "bytes", "sha256"}:
-            return f"{file} has to have a url or package, perhaps bytes and sha256, and nothing else"
+            return f"{file} has to have a url or package, optionally bytes and sha256, and nothing else"
         if not all(isinstance(source.get(key, ""), str) for key in ("url", "package", "sha256")):
             return f"url, package and sha256 of {file} have to be texts in quotes"
         if Path(file).name != file or file == ".." or not re.fullmatch(r"([0-9a-f]{64})?", source.get("sha256", "")):
-            return f"{file} has to be the name of a file, without folders, and a sha256 64 letters and digits"
+            return f"{file} has to be the name of a file, without folders, and its sha256 64 letters and digits"
     for pair, entry in record["pairs"].items():
         languages = set(pair.split("-"))
         if "table" in entry and not languages <= set(entry["columns"]):
@@ -214,10 +214,10 @@ def _fault(record: dict) -> str | None:
 
 
 def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
-    """The corpus of that name with these two languages, in whichever order."""
+    """The corpus called `name` with these two languages, in either order."""
     known = read_registry(registry)
     if name not in known:
-        raise PreparationError(f"no corpus is called {name}; known are {', '.join(sorted(known))}")
+        raise PreparationError(f"no corpus is called {name}; choose one of {', '.join(sorted(known))}")
     record = known[name]
     for pair, entry in record["pairs"].items():
         if set(pair.split("-")) == set(languages):
@@ -228,4 +228,5 @@ def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
             first, second = pair.split("-")
             settings = {key: record.get(key.replace("_", "-")) for key in ("max_length", "max_ratio", "valid_every")}
             return Corpus(**about, languages=(first, second), remotes=remotes, entry=entry, **settings)
-    raise PreparationError(f"{name} has no {'-'.join(languages)}; it has {', '.join(record['pairs'])}, either way")
+    pairs = ", ".join(record["pairs"])
+    raise PreparationError(f"{name} has no {'-'.join(languages)}; choose one of {pairs}, in either direction")

@@ -1,4 +1,4 @@
-"""The first stage: sentence pairs out of their source, cleaned and split, in files of untokenised text."""
+"""The first stage: reads sentence pairs from their source, cleans and splits them, and writes untokenised text."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +13,11 @@ from .text import read_lines, tidy, write_columns, write_lines
 
 
 def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int | None, most: int | None) -> dict:
-    """Writes train, valid and test, one file a language, and one for the contributors if the source names them.
+    """Writes train, valid and test, one file per language, and one for the contributors if the source names them.
 
     Parts that the source lacks are split off: `size` pairs each, by default 2,000 or a twentieth of a small corpus.
-    Training pairs that share a sentence with a held-out pair are dropped. Held-out pairs that the source itself has
-    are all kept, in order. `most` keeps that many training pairs only. Returns counts for the manifest.
+    Training pairs that share a sentence with a held-out pair are dropped. Held-out pairs of the source itself are all
+    kept, in order. `most` limits the number of training pairs. Returns counts for the manifest.
     """
     whole = folder / "whole.tsv"  # on disk, because a corpus may be larger than memory and is read three times
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
@@ -39,7 +39,7 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     parts = {"train": train} | held
     counts = {part: write_columns(_files(folder, part, source), pairs) for part, pairs in parts.items()}
     whole.unlink()
-    # The pairs that were split off are themselves among those that share a sentence with them.
+    # Pairs that were split off share a sentence with themselves, and were counted.
     cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.files)
     dropped = dict(+cleaner.dropped)
     for part in PARTS:
@@ -54,10 +54,10 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
 def extract_as_published(
     source: Corpus, folder: Path, cleaner: Cleaner, tokenise: Callable[[Pair], Pair], most: int | None
 ) -> dict:
-    """Writes the parts of a corpus that is always split in one way: every so many pairs validate, all others train.
+    """Writes the parts of a corpus with a published split: every n-th pair is for validation, the others for training.
 
-    What is too long, or of too different lengths, is counted in tokens (`tokenise`) before the split. Duplicates stay,
-    and so do training pairs that share a sentence with a held-out pair, since scores are compared with others' scores.
+    Lengths are counted in tokens (`tokenise`) before the split. Duplicates stay, and so do training pairs that share a
+    sentence with a held-out pair, because scores are compared with published ones.
     """
     whole = folder / "whole.tsv"
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))

@@ -1,4 +1,4 @@
-"""Downloads the files of a corpus: once, resumably, with their checksums verified; or takes them from a mirror."""
+"""Downloads the files of a corpus once, resumably, and verifies their checksums; or takes them from a mirror."""
 
 import hashlib
 import os
@@ -16,15 +16,15 @@ from .errors import PreparationError
 from .locking import locked
 from .text import sha256
 
-LOCAL = ("127.0.0.1", "::1")  # nobody is on the way
-MENDING = "use --mirror FOLDER with a copy of it"
+LOCAL = ("127.0.0.1", "::1")  # hosts to which nobody can intercept a connection
+REMEDY = "use --mirror FOLDER with a copy of it"
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to be had from a url, or from a package index as a file of that package.
+    """A file at a url, or a file of a package in a package index.
 
-    Of files that the registry's author could not fetch, checksum and size are not known.
+    Checksum and size are unknown if the registry's author could not fetch the file.
     """
 
     name: str
@@ -35,25 +35,25 @@ class Remote:
 
 
 def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
-    """The file on this machine: out of the mirror folder if there is one, else out of the cache, else downloaded."""
+    """The local file: from the mirror folder if there is one, else from the cache, else downloaded."""
     if mirror is not None:
         file = mirror / remote.name
         if not file.is_file():
-            wanted = f"{remote.name}; put it there ({remote.url or f'package {remote.package}'})"
-            raise PreparationError(f"{mirror}: has no file {wanted}, or leave --mirror away")
+            place = remote.url or f"package {remote.package}"
+            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
         verify(file, remote)
         return file
     file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
     if not file.is_file():
         with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
-            if not file.is_file():  # nobody else has brought it meanwhile
-                return bring(remote, file)
+            if not file.is_file():  # another process may have downloaded it meanwhile
+                return download_verified(remote, file)
     verify(file, remote)
     return file
 
 
-def bring(remote: Remote, file: Path) -> Path:
-    """Downloads the file, or what an earlier attempt left of it to do, and verifies it."""
+def download_verified(remote: Remote, file: Path) -> Path:
+    """Downloads the file, or the rest of it after an earlier attempt, and verifies it."""
     partial = file.with_name(file.name + ".partial")
     if shutil.disk_usage(file.parent).free < remote.bytes:
         raise PreparationError(f"{file}: no disk space for its {remote.bytes:,} bytes; free some")
@@ -65,46 +65,46 @@ def bring(remote: Remote, file: Path) -> Path:
             download(url, partial, remote, session)
         except requests.RequestException as error:
             raise PreparationError(
-                f"{remote.name}: the download from {url} failed ({reason(error)}); run the command again to go on "
-                f"where it stopped, or {MENDING}"
+                f"{remote.name}: the download from {url} failed ({reason(error)}); run the command again to continue, "
+                f"or {REMEDY}"
             ) from None
     try:
         verify(partial, remote)
     except PreparationError:
-        partial.unlink()  # or every later attempt would resume the wrong file
+        partial.unlink()  # otherwise later attempts would resume the wrong file
         raise
     os.replace(partial, file)
     return file
 
 
 def verify(file: Path, remote: Remote) -> None:
-    """Raises a PreparationError unless the file is the one the registry means; shows the checksum it does not know."""
+    """Raises a PreparationError unless the file is the registry's; prints its checksum if the registry has none."""
     size = file.stat().st_size
     if size < remote.bytes:
         raise PreparationError(f"{file}: truncated, {size:,} of {remote.bytes:,} bytes; delete it and fetch it again")
-    found = sha256(file)
+    checksum = sha256(file)
     if not remote.sha256:
-        print(f"{file}: sha256 {found}; the registry of corpora knows none to compare it with")
-    elif found != remote.sha256:
+        print(f"{file}: sha256 {checksum}; the registry of corpora has none to compare it with")
+    elif checksum != remote.sha256:
         raise PreparationError(
-            f"{file}: wrong checksum, sha256 {found} instead of {remote.sha256}; delete it and fetch it again"
+            f"{file}: wrong checksum, sha256 {checksum} instead of {remote.sha256}; delete it and fetch it again"
         )
 
 
 def download(url: str, partial: Path, remote: Remote, session: requests.Session) -> None:
-    """Appends to the partial file what it lacks."""
+    """Appends the missing bytes to the partial file."""
     have = partial.stat().st_size if partial.exists() else 0
     if remote.bytes and have >= remote.bytes:
         return
-    # Without compression on the way: ranges and sizes are then those of the file.
+    # Without compression, so that ranges and sizes are those of the file.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with session.get(url, headers=headers, stream=True, timeout=(15, 60)) as response:
-        if response.status_code == 416 and not remote.bytes:  # nothing comes after what is here
+        if response.status_code == 416 and not remote.bytes:  # the partial file is complete
             return
         response.raise_for_status()
         if not remote.sha256:
             refuse_insecure([hop.url for hop in (*response.history, response)], remote)
-        if response.status_code != 206:  # this server sends the whole file whatever is asked
+        if response.status_code != 206:  # this server ignores ranges and sends the whole file
             have = 0
         total = remote.bytes or have + int(response.headers.get("Content-Length", 0))
         progress = tqdm(
@@ -118,51 +118,51 @@ def download(url: str, partial: Path, remote: Remote, session: requests.Session)
             leave=False,
         )
         with open(partial, "ab" if have else "wb") as stream, progress:
-            for chunk in response.iter_content(1 << 14):  # as much as this is lost when the connection breaks
+            for chunk in response.iter_content(1 << 14):  # this much is lost when the connection breaks
                 stream.write(chunk)
                 progress.update(len(chunk))
     if partial.stat().st_size < total:
-        raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {total:,} bytes came")
+        raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {total:,} bytes arrived")
 
 
 def refuse_insecure(urls: list[str], remote: Remote) -> None:
-    """Raises a PreparationError if somebody on the way could have exchanged a file whose checksum is not known."""
+    """Raises a PreparationError if a file without a known checksum could have been replaced on the network."""
     for url in map(urllib.parse.urlsplit, urls):
         if url.scheme != "https" and url.hostname not in LOCAL:
             raise PreparationError(
-                f"{remote.name}: {url.geturl()} is not https, and its checksum is not known; give its https address or "
-                f"its sha256 in the registry of corpora, or {MENDING}"
+                f"{remote.name}: {url.geturl()} is not https, and its checksum is unknown; add its https address or "
+                f"its sha256 to the registry of corpora, or {REMEDY}"
             )
 
 
 def package_url(remote: Remote, session: requests.Session, index: str | None) -> str:
-    """Address of a file of a package in the index that pip is configured with."""
-    import pypi_simple  # here, because it takes a second and is needed once
+    """The address of a package's file in pip's configured index."""
+    import pypi_simple  # here, because it takes a second and is rarely needed
 
     with pypi_simple.PyPISimple(index or pypi_simple.PYPI_SIMPLE_ENDPOINT, session=session) as client:
         try:
             packages = client.get_project_page(remote.package, timeout=(15, 60)).packages
         except (requests.RequestException, pypi_simple.NoSuchProjectError) as error:
             raise PreparationError(
-                f"{remote.name}: the package index could not be asked for it ({reason(error)}); "
-                f"check the network and pip's index-url, or {MENDING}"
+                f"{remote.name}: the request to the package index failed ({reason(error)}); "
+                f"check the network and pip's index-url, or {REMEDY}"
             ) from None
     for package in packages:
         if package.filename == remote.name:
             return package.url
-    raise PreparationError(f"{remote.name}: not in the package index; set pip's index-url to another, or {MENDING}")
+    raise PreparationError(f"{remote.name}: not in the package index; set pip's index-url to another, or {REMEDY}")
 
 
 def pip_settings() -> dict[str, str]:
-    """pip's options by name, where it has any; its environment variables (`:env:`) win over its files."""
+    """pip's options by name; its environment variables (`:env:`) override its files."""
     command = [sys.executable, "-m", "pip", "config", "list"]
-    listing = subprocess.run(command, capture_output=True, text=True).stdout  # nothing, where there is no pip
+    listing = subprocess.run(command, capture_output=True, text=True).stdout  # empty without pip
     lines = sorted((line for line in listing.splitlines() if "=" in line), key=lambda line: line.startswith(":env:"))
     return {key.rpartition(".")[2]: value.strip("'\"") for key, _, value in (line.partition("=") for line in lines)}
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the layers of libraries it came through."""
+    """The original error, without the layers of the libraries."""
     cause: BaseException = error
     while cause.__cause__ or cause.__context__:
         cause = cause.__cause__ or cause.__context__

@@ -1,9 +1,9 @@
-"""Keeps two processes from writing the same files: the second waits until the first has ended, however it ends.
+"""Keeps two processes from writing the same files: the second waits until the first has ended, in any way.
 
     PYTHONPATH=data-prep python -m preparation.locking 9 FOLDER PROCESS
 
-locks the shell's file 9, opened to read and write, until the shell and all that it started have closed it. For the
-message of those who wait: FOLDER is guarded, and PROCESS, which is noted in the file, is the one to end.
+locks the shell's file 9, opened for reading and writing, until the shell and all its child processes have closed it.
+FOLDER and PROCESS, which is written to the file, appear in the message of a process that waits.
 """
 
 import contextlib
@@ -18,48 +18,48 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Holds the lock file `path`, which is there only meanwhile, as its folder is if it stays empty; `what` is guarded.
+    """Holds the lock file `path`, and removes it and its folder, if empty, at the end; `what` is the guarded object.
 
-    lockf's locks belong to one process. Those of flock are inherited by forked workers, which outlive a killed parent.
+    lockf's locks belong to one process. Forked workers, which outlive a killed parent, would inherit those of flock.
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             stream = open(path, "a+")
-        except FileNotFoundError:  # whoever held it took the empty folder away just now
+        except FileNotFoundError:  # its last holder has just removed the empty folder
             continue
         _lock(fcntl.lockf, stream.fileno(), what, os.getpid())
         if os.fstat(stream.fileno()).st_nlink:
             break
-        stream.close()  # whoever held it took it away: a third process may hold a new one of that name
+        stream.close()  # its last holder has removed it, and a third process may hold a new file of that name
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
         stream.close()
         with contextlib.suppress(OSError):
-            path.parent.rmdir()  # if there is nothing else in it
+            path.parent.rmdir()  # if it is empty
 
 
 def _lock(lock: Callable, file: int, what: str, process: int) -> None:
-    """Locks the open file, and notes `process` in it."""
+    """Locks the open file, and writes `process` to it."""
     note = _described(process).encode()
     try:
         lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # systems differ in what they say when it is taken
-        time.sleep(0.1)  # whoever took it just now is about to write the note
+    except (BlockingIOError, PermissionError):  # the error for a locked file depends on the system
+        time.sleep(0.1)  # its holder may be about to write the note
         holder = os.pread(file, 1000, 0).decode(errors="replace") or "another process"
-        waiting = "writes there; waiting until it and all that it started have ended"
+        waiting = "writes there; waiting until it and its child processes have ended"
         print(f"{what}: {holder} {waiting}", file=sys.stderr, flush=True)
         lock(file, fcntl.LOCK_EX)
     except OSError:
-        return  # this file system has no locks
+        return  # this file system does not support locks
     os.ftruncate(file, 0)
     os.pwrite(file, note, 0)
 
 
 def _described(process: int) -> str:
-    """Its number, its host (others may share the folder), and its command where that is readable."""
+    """The number of the process, its host (others may share the folder), and its command if that is readable."""
     try:
         command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ")
     except OSError:

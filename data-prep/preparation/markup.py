@@ -1,6 +1,6 @@
-"""Sentences out of the mark-up that test sets and the talks of IWSLT come in.
+"""Extracts sentences from the mark-up of test sets and of IWSLT's talks.
 
-What is kept is what fairseq's prepare-iwslt14.sh and prepare-wmt14en2de.sh keep, and sacrebleu for its test sets.
+It keeps the same sentences as fairseq's prepare-iwslt14.sh and prepare-wmt14en2de.sh, and as sacrebleu's test sets.
 """
 
 import html
@@ -16,7 +16,7 @@ _NOTE = re.compile(r"<DIV>.*?</DIV>|<NOTE>.*?</NOTE>")
 
 
 def sentences(lines: Iterable[str], name: str) -> Iterator[str]:
-    """Sentences of a text, whose form its name tells: .sgm and .xml hold segments, train.tags.* talks of IWSLT."""
+    """Sentences of a text; its name tells its form: .sgm and .xml contain segments, train.tags.* IWSLT's talks."""
     if name.endswith((".sgm", ".xml")):
         return _segments(lines, apostrophes=name.endswith(".xml"))
     if name.rpartition("/")[2].startswith("train.tags."):
@@ -27,14 +27,14 @@ def sentences(lines: Iterable[str], name: str) -> Iterator[str]:
 def _segments(lines: Iterable[str], apostrophes: bool) -> Iterator[str]:
     for line in lines:
         if segment := _SEGMENT.search(line):
-            # IWSLT's talks are trained on with ' and tested with \u2019.
+            # IWSLT's talks have ' in the training text and \u2019 in the test text.
             yield segment[1].strip().replace("\u2019", "'") if apostrophes else segment[1].strip()
 
 
 def verses(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Verses of a Bible in Zefania's XML, a verse a line, after the numbers of book, chapter and verse.
+    """Verses of a Bible in Zefania's XML, one per line, each with its book, chapter and number.
 
-    Without notes and without marks: [was] is a word that translators have added, <…> a heading.
+    Notes and marks are removed: [was] is a word that translators have added, <…> a heading.
     """
     place = {}
     for line in lines:

@@ -14,11 +14,11 @@ from tqdm import tqdm
 
 from .text import read_lines, write_lines
 
-CHUNK = 2000  # lines a task: large enough that handing them over costs little, small enough to keep all cores busy
+CHUNK = 2000  # lines per task: enough to make their transfer cheap, few enough to keep all cores busy
 
 
 def start_worker() -> None:
-    """Leaves it to the parent to speak on Ctrl-C, and ends with it: a worker would wait, or write, on for ever."""
+    """Lets only the parent report Ctrl-C, and ends with the parent: a worker would otherwise run for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -29,12 +29,12 @@ def _end_with_parent() -> None:
 
 
 def progress(items: Iterable, description: str, **options) -> tqdm:
-    """A progress bar that shows itself after two seconds, and only to people."""
+    """A progress bar that appears after two seconds, and only on terminals."""
     return tqdm(items, desc=description, delay=2, disable=None, leave=False, **options)
 
 
 def map_file(workers: Executor, function: Callable, source: Path, target: Path, *arguments) -> int:
-    """Writes function(lines, *arguments) of the source's lines, chunk by chunk, and returns how many there were."""
+    """Writes function(lines, *arguments) for the source's lines, chunk by chunk; returns the number of lines."""
     stage = target.parent.name.strip(".").removesuffix(".partial")
     lines = iter(progress(read_lines(source), f"{stage} {target.name}", unit=" lines"))
     chunks = iter(lambda: list(islice(lines, CHUNK)), [])
@@ -42,7 +42,7 @@ def map_file(workers: Executor, function: Callable, source: Path, target: Path, 
 
 
 def _in_order(workers: Executor, function: Callable, chunks: Iterable, arguments: tuple) -> Iterator[list[str]]:
-    """Like Executor.map, which however reads its whole input before it gives out the first result."""
+    """Like Executor.map, which however reads its whole input before it returns the first result."""
     waiting: deque = deque()
     for chunk in chunks:
         waiting.append(workers.submit(function, chunk, *arguments))

@@ -22,9 +22,9 @@ from .stages import Stages
 from .text import read_lines, write_columns, write_lines
 from .tokenising import tokenise_lines, tokeniser
 
-DISK_FACTOR = 8  # bytes written for each byte of text, all stages together; 7 were measured on Tatoeba
-MANY = 1 / 4  # of the pairs; so many dropped by a stage are more than a corpus should lose unnoticed
-FEW = 50  # pairs to validate or to test with
+DISK_FACTOR = 8  # bytes written by all stages per byte of text; 7 were measured on Tatoeba
+MANY = 1 / 4  # the share of pairs dropped by a stage from which on the user is warned
+FEW = 50  # the user is warned of fewer validation or test pairs
 
 
 @dataclass(kw_only=True)
@@ -56,11 +56,11 @@ class Preparation:
 
     @property
     def as_published(self) -> bool:
-        """Whether the corpus is always split and cleaned in one way, and its punctuation never normalised."""
+        """Whether the corpus has a published split and cleaning; then its punctuation is not normalised."""
         return bool(self.source.valid_every)
 
     def run(self) -> None:
-        """Does every stage that is not done yet."""
+        """Runs every stage that is not finished."""
         for option, given in (("held-out", self.held_out), ("pretokenised", self.pretokenised or None)):
             if self.as_published and given is not None:
                 title = self.source.title
@@ -69,10 +69,10 @@ class Preparation:
             try:
                 self.run_stages(Stages(self.output, self.about()))
             finally:
-                self.pool.shutdown(cancel_futures=True)  # nobody writes there once the lock is free
+                self.pool.shutdown(cancel_futures=True)  # no worker may write after the lock is released
 
     def run_stages(self, stages: Stages) -> None:
-        """Every stage with what it depends on besides the stages before it."""
+        """Every stage, with the options on which it depends besides the earlier stages."""
         limits = {"max_length": self.max_length, "max_ratio": self.max_ratio}
         split = {"held_out": self.held_out, "max_pairs": self.max_pairs}
         stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
@@ -90,14 +90,14 @@ class Preparation:
         self.run_last_stages(stages)
 
     def run_last_stages(self, stages: Stages) -> None:
-        """Subwords and numbers."""
+        """Subwords and binary data."""
         pieces = {"operations": self.bpe_operations, "separate": self.separate_bpe}
         stages.run("bpe", pieces | {"subword-nmt": installed("subword-nmt")}, self.bpe)
         stages.run("data-bin", {"source": self.languages[0], "target": self.languages[1]}, self.data_bin)
         print(f"{self.output / 'data-bin'} is ready")
 
     def about(self) -> dict:
-        """What the manifest says beside the stages."""
+        """The entries of the manifest besides the stages."""
         packages = ("sacremoses", "subword-nmt", "fairseq-fixed", "torch")
         return {
             "corpus": self.source.title,
@@ -108,13 +108,13 @@ class Preparation:
         }
 
     def attribute(self) -> None:
-        """Writes and shows whose sentences these are."""
+        """Writes and prints the attribution of the sentences."""
         path = self.output / "ATTRIBUTION"
         if self.source.attribution:
             write_lines(path, attribution(self.source))
             print(f"{self.source.attribution}. {self.source.licence}. See {path}")
         else:
-            path.unlink(missing_ok=True)  # of another corpus, prepared here before
+            path.unlink(missing_ok=True)  # from another corpus, prepared here earlier
 
     def check_space(self) -> None:
         """Raises a PreparationError if the disk is too full for all stages."""
@@ -123,7 +123,7 @@ class Preparation:
             raise PreparationError(f"{self.output}: needs {needed:,} bytes of disk space, {free:,} are free; free some")
 
     def raw(self, folder: Path) -> dict:
-        """The sentences as they are in the source."""
+        """The sentences of the source, unchanged."""
         self.check_space()
         self.source.fetch(self.cache, self.mirror)
         cleaner = Cleaner(self.max_length, self.max_ratio)
@@ -148,23 +148,23 @@ class Preparation:
         return counts
 
     def clean(self, folder: Path) -> dict:
-        """The training pairs that are still clean now that lengths are in tokens and spellings are normalised."""
+        """The training pairs that are still clean when lengths are in tokens and spellings are normalised."""
         cleaner = Cleaner(self.max_length, self.max_ratio)
         texts = [self.output / "tok" / f"train.{language}" for language in self.languages]
 
         def clean() -> Iterator[tuple]:
-            cleaner.dropped.clear()  # each time they are read
+            cleaner.dropped.clear()  # the pairs are read twice
             return cleaner.clean(progress(zip(*map(read_lines, texts)), "clean", unit=" pairs"))
 
         pairs = clean() if self.as_published else without_repeats(clean, folder, cleaner.dropped)
         kept = write_columns([folder / text.name for text in texts], pairs)
         dropped = dict(cleaner.dropped)
         if not kept:
-            raise PreparationError(f"no training pair is left (dropped: {dropped}); {remedy(dropped)}")
+            raise PreparationError(f"no training pairs are left (dropped: {dropped}); {remedy(dropped)}")
         return {"in": kept + sum(dropped.values()), "dropped": dropped, "train": kept}
 
     def bpe(self, folder: Path) -> dict:
-        """Subword codes of the training texts, and all texts in these subwords."""
+        """Subword codes learned from the training texts, and all texts in these subwords."""
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         if self.separate_bpe:
             codes = {language: folder / f"codes.{language}" for language in self.segmented}
@@ -172,7 +172,7 @@ class Preparation:
         else:
             codes = dict.fromkeys(self.languages, folder / "codes")
             learned = {"codes": list(train.values())}
-        for _ in range(min(self.workers, 2)):  # learning keeps one core busy; the data sets are made two at a time
+        for _ in range(min(self.workers, 2)):  # learning uses one core only; data_bin needs at most two for long
             self.pool.submit(import_fairseq)
         counts = {name: subwords.learn(texts, folder / name, self.bpe_operations) for name, texts in learned.items()}
         for language in self.languages:
@@ -186,12 +186,12 @@ class Preparation:
         return counts
 
     def data_bin(self, folder: Path) -> dict:
-        """What fairseq reads; one dictionary for both languages if they share their subwords."""
+        """fairseq's binary data; one dictionary for both languages if they share their subwords."""
         return make_data_bin(self.output / "bpe", folder, *self.languages, not self.separate_bpe, self.pool)
 
 
 def report(raw: dict, clean: dict) -> None:
-    """Prints how many pairs there are and how many each rule dropped; warns where that can hardly be intended."""
+    """Prints the number of pairs, and how many each rule dropped; warns if too many were dropped or too few remain."""
     parts = {**raw, "train": clean["train"]}
     rules = Counter(raw["dropped"]) + Counter(clean["dropped"])
     kept = ", ".join(f"{parts[part]:,} {part}" for part in PARTS)
@@ -212,11 +212,11 @@ def warn(message: str) -> None:
 
 
 def attribution(source: Corpus | OwnFiles) -> list[str]:
-    """The text that has to accompany the sentences."""
+    """The text that must accompany the sentences."""
     lines = [source.title, source.attribution, source.homepage, f"Licence: {source.licence}"]
     if "attribution" in source.columns:
         lines.append("Line n of raw/PART.attribution names the contributors of line n of raw/PART.LANGUAGE.")
-    lines.append("Changed here: Unicode composed, spaces folded, pairs left out, the others split into parts;")
+    lines.append("Changes: Unicode composed, spaces folded, some pairs removed, the others split into parts;")
     lines.append("tok/, clean/, bpe/ and data-bin/ hold them normalised, tokenised, in subwords (see manifest.json).")
     return lines
 

@@ -1,8 +1,8 @@
 """Splits a corpus into training, validation and test pairs so that no held-out sentence is trained on.
 
-Sentences are compared folded: without case and punctuation. Which sentences are held out depends on a hash of the
-folded sentence and nothing else, so the split is the same for both directions, on every machine and in every run,
-and sentences added to a corpus later leave most of it as it was.
+Sentences are compared folded: without case and punctuation. Only a hash of the folded sentence decides whether it is
+held out, so the split is the same for both directions, on every machine and in every run, and sentences added to a
+corpus later do not change most of it.
 """
 
 import hashlib
@@ -11,14 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-Pair = tuple[str, ...]  # two sentences, the one whose hash decides first; perhaps more columns
+Pair = tuple[str, ...]  # two sentences, of which the first one's hash decides; optionally more columns
 
 LEAKAGE = "shares a held-out sentence"
 _NOT_WORDS = re.compile(r"[\W_]+")
 
 
 def folded(sentence: str) -> str:
-    """The sentence without case and punctuation; a sentence of nothing else stays as it is."""
+    """The sentence without case and punctuation; a sentence of punctuation only does not change."""
     return _NOT_WORDS.sub(" ", sentence.casefold()).strip() or sentence
 
 
@@ -27,9 +27,9 @@ def _hash(text: str) -> bytes:
 
 
 def held_out(pairs: Iterable[Pair], size: int) -> tuple[list[Pair], list[Pair]]:
-    """Validation and test pairs, at most `size` each, no sentence of either side twice in them.
+    """Validation and test pairs, at most `size` each, without repeated sentences on either side.
 
-    Only one translation of each sentence is taken: 2,000 pairs are 2,000 different sentences on both sides.
+    Only one translation of each sentence is used: 2,000 pairs are 2,000 different sentences on both sides.
     """
     candidates = _first_by_hash(pairs, 4 * size)
     test: list[Pair] = []
@@ -49,7 +49,7 @@ def held_out(pairs: Iterable[Pair], size: int) -> tuple[list[Pair], list[Pair]]:
 def _first_by_hash(pairs: Iterable[Pair], count: int) -> list[Pair]:
     """One pair for each of the `count` first sentences with the smallest hashes, in that order.
 
-    Holds at most 2 · count pairs at a time, however many there are.
+    At most 2 · count pairs are in memory at a time.
     """
     chosen: dict[bytes, tuple[bytes, Pair]] = {}
     largest = b"\xff" * 8
@@ -66,7 +66,7 @@ def _first_by_hash(pairs: Iterable[Pair], count: int) -> list[Pair]:
 
 
 def without_leakage(pairs: Iterable[Pair], held: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
-    """The pairs of which neither sentence occurs, folded, on its side of a held-out pair; counts the others."""
+    """The pairs that share no folded sentence with the same side of a held-out pair; counts the others."""
     firsts, seconds = set(), set()
     for pair in held:
         firsts.add(folded(pair[0]))
@@ -79,6 +79,6 @@ def without_leakage(pairs: Iterable[Pair], held: Iterable[Pair], dropped: Counte
 
 
 def sample(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """`count` pairs, always the same ones, in their order: a sorted corpus begins with its shortest sentences."""
+    """`count` pairs, always the same, in their order. The first ones would be the shortest in a sorted corpus."""
     chosen = heapq.nsmallest(count, ((_hash("\n".join(pair[:2])), place, pair) for place, pair in enumerate(pairs)))
     return [pair for _, _, pair in sorted(chosen, key=lambda entry: entry[1])]

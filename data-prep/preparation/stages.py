@@ -1,8 +1,8 @@
-"""Runs the stages of a preparation, each into a folder of its own, and keeps the manifest.
+"""Runs the stages of a preparation, each in its own folder, and keeps the manifest.
 
-A stage is done again if and only if its options changed since it was last done, or its files are not all there in
-full, or an earlier stage was done again. It writes to a temporary folder, which is renamed when complete; only then do
-the folders that were made from its old result go.
+A stage is repeated if and only if its options have changed, its files are incomplete, or an earlier stage was repeated.
+It writes to a temporary folder, which is renamed when complete; only then the folders made from its old result are
+deleted.
 """
 
 import json
@@ -15,12 +15,12 @@ from pathlib import Path
 from .errors import PreparationError
 from .text import sha256
 
-RECIPE = 2  # to be raised whenever the same options shall give other files
+RECIPE = 2  # increase this whenever the same options produce different files
 ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
 
 
 class Stages:
-    """The stages of one output folder, which the caller has locked. `about` goes into the manifest as it is."""
+    """The stages of one output folder, which the caller has locked. `about` is added to the manifest."""
 
     def __init__(self, output: Path, about: dict, say: Callable[[str], None] = print) -> None:
         self.output, self.say = output, say
@@ -41,7 +41,7 @@ class Stages:
             message = f"{self.manifest_path}: not a manifest of this command; delete it and the folders beside it"
             raise PreparationError(message) from None
         foreign = [name for name in ORDER if (self.output / name).exists()]
-        if foreign:  # they are about to be replaced, and are not ours
+        if foreign:  # they would be replaced, although this command did not make them
             raise PreparationError(f"{self.output / foreign[0]}: not made by this command; choose another --output")
         return {"stages": {}}
 
@@ -58,8 +58,8 @@ class Stages:
         return all(path.is_file() and path.stat().st_size == size for path, size in paths.items())
 
     def run(self, name: str, options: dict, make: Callable[[Path], dict]) -> None:
-        """Has `make` fill the stage's folder and return its counts, unless that was done before with these options."""
-        options = json.loads(json.dumps({"recipe": RECIPE} | options))  # as they are read from the manifest
+        """Lets `make` fill the stage's folder and return its counts, unless this is done already with these options."""
+        options = json.loads(json.dumps({"recipe": RECIPE} | options))  # in the form read from the manifest
         if self._is_done(name, options):
             self.say(f"{name}: nothing to do")
             return

@@ -10,23 +10,23 @@ from typing import BinaryIO
 
 from .errors import PreparationError
 
-LONGEST = 1 << 24  # bytes of a line
+LONGEST = 1 << 24  # the most bytes in a line
 
 
 def tidy(sentence: str) -> str:
-    """Unicode NFC, and every run of white space (no-break spaces, stray carriage returns, …) one plain space."""
+    """Normalises to Unicode NFC, and replaces white space (no-break spaces, carriage returns, …) by single spaces."""
     return " ".join(unicodedata.normalize("NFC", sentence).split())
 
 
 def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
-    """Lines as text, without a byte order mark; a PreparationError names the first line that is not UTF-8.
+    """Lines as text, without a byte order mark.
 
-    Or that is too long to be one: no more than that of it is in memory.
+    A PreparationError names the first line that is not UTF-8 or longer than LONGEST, of which no more is in memory.
     """
     for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
         if len(line) > LONGEST:
             raise PreparationError(
-                f"{name}, line {number}: longer than {LONGEST:,} bytes; give a text with one sentence a line"
+                f"{name}, line {number}: longer than {LONGEST:,} bytes; give a text with one sentence per line"
             )
         try:
             text = line.decode("utf-8")
@@ -39,19 +39,19 @@ def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The file's lines, ended by newlines only: str.splitlines would also split at U+2028 and the like."""
+    """The file's lines, split only at newlines: str.splitlines would also split at U+2028 and others."""
     with open(path, "rb") as stream:
         for line in decoded(stream, path):
             yield line.removesuffix("\n")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Writes the lines and returns how many there were."""
+    """Writes the lines; returns their number."""
     return write_columns([path], ((line,) for line in lines))
 
 
 def write_columns(paths: list[Path], rows: Iterable[tuple[str, ...]]) -> int:
-    """Writes each column of the rows to a file of its own, line by line; returns the number of rows."""
+    """Writes each column of the rows to a separate file, line by line; returns the number of rows."""
     count = 0
     with contextlib.ExitStack() as opened:
         streams = [opened.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths]
@@ -68,14 +68,14 @@ def sha256(path: Path) -> str:
 
 
 def check_parallel(first: Path, second: Path) -> None:
-    """Raises a PreparationError unless both files hold the same number of lines, more than none, all of them UTF-8."""
+    """Raises a PreparationError unless both files have the same number of lines, at least one, all of them UTF-8."""
     counts = []
     for path in (first, second):
         if not path.is_file():
             raise PreparationError(f"{path}: no such file; check the path")
         counts.append(sum(1 for _ in read_lines(path)))
         if not counts[-1]:
-            raise PreparationError(f"{path}: the file is empty; it needs one sentence a line")
+            raise PreparationError(f"{path}: the file is empty; it needs one sentence per line")
     if counts[0] != counts[1]:
         raise PreparationError(
             f"{first} has {counts[0]:,} lines but {second} has {counts[1]:,}: "

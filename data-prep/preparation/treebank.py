@@ -1,7 +1,7 @@
-"""A treebank on its way to a data-bin for English constituency parsing: words are translated into brackets.
+"""Makes a data-bin for English constituency parsing from a treebank: words are translated into brackets.
 
-The stages are those of sentence pairs, but tokens and their number are the treebank's: nothing is tokenised or left
-out, and of the two texts only the words are split into subwords. Each has a dictionary of its own.
+The stages are those of sentence pairs, but the treebank defines the tokens: nothing is tokenised or dropped, and only
+the words are split into subwords. Words and brackets have separate dictionaries.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SIDES = ("words", "brackets")  # source and target language
 
 @dataclass
 class Treebank:
-    """Bracketed files of each part; a folder stands for the .mrg files in it, in the order of their names."""
+    """Bracketed files of each part; a folder stands for the .mrg files in it, sorted by name."""
 
     paths: dict[str, list[Path]]
     title = "own treebank"
@@ -38,11 +38,11 @@ class Treebank:
                     raise PreparationError(f"{file}: given with --{seen[file.resolve()]} and with --{part}; choose one")
 
     def identity(self) -> dict:
-        """What the pairs depend on."""
+        """Everything on which the pairs depend."""
         return {part: [sha256(file) for file in files] for part, files in self.files.items()}
 
     def size(self) -> int:
-        """Bytes of text, about."""
+        """Approximate bytes of text."""
         return sum(file.stat().st_size for files in self.files.values() for file in files)
 
     def pairs(self, part: str) -> Iterator[tuple[str, str]]:
@@ -57,14 +57,14 @@ def _files(path: Path) -> list[Path]:
         raise PreparationError(f"{path}: no such file or folder; check the path")
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".mrg")  # LDC's are in upper case
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".mrg")  # LDC's are in upper case
+    if not files:
         raise PreparationError(f"{path}: no file of this folder ends in .mrg; name the files with the trees")
-    return found
+    return files
 
 
 class TreebankPreparation(Preparation):
-    """Its source is a Treebank."""
+    """The preparation of a Treebank."""
 
     segmented = SIDES[:1]
 
@@ -85,10 +85,10 @@ class TreebankPreparation(Preparation):
             counts[part] = write_columns([folder / f"{part}.{side}" for side in SIDES], pairs)
             if not counts[part]:
                 given = ", ".join(map(str, self.source.paths[part]))
-                raise PreparationError(f"{given}: no trees with words; name others with --{part}")
+                raise PreparationError(f"{given}: no trees with words; name other files with --{part}")
         return counts
 
     def clean(self, folder: Path) -> dict:
-        """All of them."""
+        """Copies all training pairs."""
         names = [f"train.{side}" for side in SIDES]
         return {name: write_lines(folder / name, read_lines(self.output / "tok" / name)) for name in names}

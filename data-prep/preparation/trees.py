@@ -4,9 +4,9 @@
          (VP (VBZ sleeps) (NP (-NONE- *-1)))    (S (NP DT NN )NP (VP VBZ )VP . )S
          (. .)))
 
-as in Vinyals et al. 2015, "Grammar as a Foreign Language". As in EVALB's evaluation, traces and what is empty without
-them are left out, and so are function tags and indices (NP-SBJ-1, NP=2). An outermost bracket without a label is none,
-or TOP where it holds several trees.
+as in Vinyals et al. 2015, "Grammar as a Foreign Language". As in EVALB's evaluation, traces, constituents that contain
+only traces, function tags and indices (NP-SBJ-1, NP=2) are removed. An outermost bracket without a label is removed, or
+becomes TOP if it contains several trees.
 """
 
 import re
@@ -23,10 +23,10 @@ _FUNCTION = re.compile(r"(?<!^)[-=].*")
 
 
 def linearised(path: Path) -> Iterator[tuple[str, str]]:
-    """Words and brackets of each tree in the file: several trees, each over any number of lines.
+    """Words and brackets of each tree in the file; a tree may extend over several lines.
 
     Raises:
-        PreparationError: names the line with anything else
+        PreparationError: names the line with anything other than trees
     """
     tree, number = None, 0
     for number, line in enumerate(read_lines(path), 1):
@@ -35,7 +35,7 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
             if fault := tree.add(token):
                 raise PreparationError(f"{path}, line {number}: {fault}; trees are such as ( (S (NP (DT The) …) …))")
             if not tree.open:
-                if tree.words:  # not of a tree of traces only
+                if tree.words:  # trees of traces only are dropped
                     yield " ".join(tree.words), " ".join(tree.brackets)
                 tree = None
     if tree:
@@ -44,30 +44,30 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class _Bracket:
-    """One that is open: a constituent, or a tag with its word."""
+    """An open bracket: a constituent, or a tag with its word."""
 
     label: str | None = None
     word: str | None = None
-    start: int | None = None  # of a constituent that holds something, its place in the tree's brackets
+    start: int | None = None  # the index in the tree's brackets of a constituent that is not empty
 
 
 class _Tree:
-    """A tree as far as it was read."""
+    """The part of a tree that has been read."""
 
     def __init__(self, line: int) -> None:
-        self.line = line  # of its file, where it begins
+        self.line = line  # where it begins in its file
         self.words: list[str] = []
         self.brackets: list[str] = []
         self.open: list[_Bracket] = []
-        self.trees = self.size = 0  # within the outermost bracket, and how many brackets they have
+        self.trees = self.size = 0  # the trees within the outermost bracket, and the number of their brackets
 
     def add(self, token: str) -> str | None:
-        """Reads on; returns what is wrong with this token here, if anything is."""
+        """Adds the next token; returns its fault, if it has one."""
         inner = self.open[-1] if self.open else None
         if token == "(":
             return self._open(inner)
         if inner is None:
-            return f"{token} stands outside of all brackets"
+            return f"{token} is outside all brackets"
         if token == ")":
             return self._close(self.open.pop())
         if inner.label is None:
@@ -94,7 +94,7 @@ class _Tree:
 
     def _close(self, closed: _Bracket) -> str | None:
         if closed.label is None or not (self.open or closed.word or closed.start is not None):
-            return "a bracket holds nothing"
+            return "a bracket is empty"
         if closed.word is not None and closed.label != TRACE:
             self.words.append(closed.word)
             self.brackets.append(closed.label)

@@ -121,7 +121,7 @@ def test_no_optimizer(capsys, monkeypatch, copies, tmp_path):
 
 
 def test_no_batch_size(command, copies, tmp_path):
-    """fairseq notices it before it asks for the task."""
+    """fairseq checks this before it sets up the task."""
     more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path} --lr 0.1 --optimizer fused_adam"
     done = command("fairseq-train", copies, *more.split(), ok=False)
     assert "Traceback" not in done.stderr
@@ -269,7 +269,7 @@ def test_a_foreign_file_to_continue_from(capsys, monkeypatch, copies, tmp_path):
     ],
 )
 def test_no_folder_to_save_in(command, copies, tmp_path, place, words):
-    """fairseq makes the folder before it asks for the task."""
+    """fairseq makes the folder before it sets up the task."""
     (tmp_path / "file").write_text("precious")
     (tmp_path / "locked").mkdir(mode=0o500)
     more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path / place} {TRAINED}"

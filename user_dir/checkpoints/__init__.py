@@ -1,1 +1,1 @@
-"""Checkpoints as files: reading them, and refusing those that could do harm."""
+"""Checkpoint files: reading them, and refusing harmful ones."""

@@ -1,1 +1,1 @@
-"""Faster or smaller ways to the same results; without this folder everything computes the same."""
+"""Faster or smaller computations; without this folder the results would be the same."""

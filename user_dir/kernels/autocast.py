@@ -6,13 +6,14 @@ import torch
 
 
 def autocast(forward):
-    """Decorates `forward` of a module with a `cfg`: runs it in the precision that `cfg.autocast` names.
+    """Decorates `forward` of a module with a `cfg`: runs it in the precision of `cfg.autocast`.
 
-    Encoder, decoder and every layer have it: the generator calls encoder and decoder by themselves, and activation
-    checkpointing runs a layer again in the backward pass, where nothing around it is entered anew.
+    Encoder, decoder and every layer need it: the generator calls encoder and decoder separately, and activation
+    checkpointing runs a layer again in the backward pass, without the modules around it.
 
-    Casts are not kept: autocast keeps those of leaves, which a layer's input is when the layer is run again, and then
-    the gradients of all products with it are added in bfloat16. Of our weights none is cast twice in a pass.
+    The cache of casts is disabled. It would keep the casts of leaves, and a layer's input is a leaf when the layer is
+    run again; then the gradients of all products with it would be added in bfloat16. None of our weights is cast twice
+    in a pass.
     """
 
     @functools.wraps(forward)

@@ -1,8 +1,8 @@
-"""Dropout (Srivastava et al. 2014) on CPUs: the mask comes from a quarter of the random words that torch draws.
+"""Dropout (Srivastava et al. 2014) on CPUs, with fewer random words than torch.
 
-torch draws two words an element, on AMD's processors on one core whatever the threads: 6% of a training step at base
-size. Here 16 of 64 random bits decide about an element, so that its probability is exact to 2^-16. The words come from
-the same generator: a seed gives one mask, and a resumed run goes on with the next. Elsewhere dropout is torch's.
+torch draws two words per element, on AMD's processors on a single core: 6% of a training step at base size. Here 16 of
+64 random bits decide about an element, so that its probability is exact to 2^-16. The words come from torch's
+generator: a seed determines the mask, and a resumed run continues the sequence. On other devices dropout is torch's.
 """
 
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 class FewWordsDropout(torch.autograd.Function):
-    """x · keep / P(keep) and its derivative; keep is kept as bytes."""
+    """x · keep / P(keep) and its derivative; keep is stored as bytes."""
 
     @staticmethod
     def forward(ctx, x: Tensor, p: float) -> Tensor:
-        dropped = round(p * 2**16)  # of 2^16 values of the bits
+        dropped = round(p * 2**16)  # of the 2^16 values that 16 bits have
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
         keep = (words.view(torch.int16)[: x.numel()] >= dropped - 2**15).view(x.shape)
         ctx.scale = 2**16 / (2**16 - dropped) if dropped < 2**16 else 0.0
@@ -29,7 +29,7 @@ class FewWordsDropout(torch.autograd.Function):
 
 
 class Dropout(FairseqDropout):
-    """fairseq's module: it acts in training, and with --retain-dropout."""
+    """fairseq's module, which is active in training and with --retain-dropout."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         if x.device.type != "cpu" or self.p == 0 or not (self.training or self.apply_during_inference):

@@ -1,16 +1,16 @@
-"""Products of a few rows with a large matrix, on CPUs: x Wᵀ as (W xᵀ)ᵀ, the same sums.
+"""Products of few rows with a large matrix on CPUs: x Wᵀ as (W xᵀ)ᵀ, which are the same sums.
 
-While a batch is decoded, x has a row for each hypothesis. torch's matrix library (MKL) gives the outputs of so flat a
-product to one thread of two, and those of W xᵀ to both: at `_base` size whole searches of 4 and 16 sentences take 0.8
-and 0.9 of the time. With one thread, in training, for more rows or smaller matrices there is nothing to gain.
+During decoding x has one row per hypothesis. torch's matrix library (MKL) computes such a flat product in one thread of
+two, but W xᵀ in both: at `_base` size whole searches of 4 and 16 sentences take 0.8 and 0.9 of the time. There is
+nothing to gain with one thread, in training, and for more rows or smaller matrices.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ROWS = 64  # at most
-SIZE = 2**18  # of W, more than
+ROWS = 64  # the most rows for which this pays
+SIZE = 2**18  # W has to be larger than this
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

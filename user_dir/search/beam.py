@@ -1,9 +1,9 @@
-"""Beam search with fairseq's results, without the work that they do not need; task.py has it.
+"""Beam search with fairseq's results and less work; used by task.py.
 
-At every step fairseq's generator goes some eight times over the probabilities of all words after all hypotheses, and
-copies what it knows of each hypothesis. Here the best words are found from the best of each of about √V groups of
-words, the first step is taken once for a sentence and not once for each of its equal beams, and of a hypothesis only
-its last word and its predecessor are kept: it is read backwards when it is complete.
+At every step fairseq's generator makes about eight passes over the probabilities of all words after all hypotheses, and
+copies each hypothesis. Here the best words are found among the best of about √V groups of words, the first step is
+computed once per sentence instead of once for each of its equal beams, and only the last word and the predecessor of a
+hypothesis are stored: it is read backwards when it is complete.
 """
 
 import math
@@ -18,17 +18,17 @@ from torch import Tensor
 from ..errors import InputError
 from ..transformer.model import TransformerModel
 
-LARGE = 2**19  # From more probabilities on groups pay: of 4,700,000 the best are found in 1.4 ms, and not in 4.7.
+LARGE = 2**19  # For more probabilities groups pay: the best of 4,700,000 are found in 1.4 ms instead of 4.7.
 
 
 class VaswaniLengthPenalty(float):
-    """α: `length ** α`, by which fairseq divides a score, is then ((5 + length)/6)^α; </s> counts.
+    """An α for which `length ** α`, by which fairseq divides a score, is ((5 + length)/6)^α; </s> counts.
 
-    Vaswani et al. 2017, section 6.1, have it from Wu et al. 2016, eq. 14. fairseq's own searches keep it as it is, so
-    that it holds for what they carry, too.
+    Vaswani et al. 2017, section 6.1, cite Wu et al. 2016, eq. 14. It also works in fairseq's own searches, which do not
+    convert it to a float.
     """
 
-    __array_ufunc__ = None  # numpy leaves `lengths ** α` to it
+    __array_ufunc__ = None  # numpy leaves `lengths ** α` to __rpow__
 
     def __rpow__(self, length):
         return ((5 + length) / 6) ** float(self)
@@ -38,10 +38,10 @@ LENGTH_PENALTIES = {"fairseq": float, "vaswani": VaswaniLengthPenalty}
 
 
 class BeamSearchGenerator(SequenceGenerator):
-    """fairseq's generator, which goes on searching what this one does not carry.
+    """A SequenceGenerator for plain beam search; everything else falls back to fairseq's.
 
-    That is: anything but plain beam search, prefixes, constraints, language models, n-gram blocking, suppressed words,
-    lengths as the source's, other models than ours, and attention weights. Hypotheses are on the CPU.
+    That includes prefixes, constraints, language models, n-gram blocking, suppressed words, --match-source-len, other
+    models than ours, and attention weights. Hypotheses are on the CPU.
     """
 
     def _generate(self, sample, prefix_tokens=None, constraints=None, bos_token=None):
@@ -49,7 +49,7 @@ class BeamSearchGenerator(SequenceGenerator):
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
-        assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"  # fairseq's words
+        assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"  # as in fairseq
         encoded = self.model.forward_encoder(sample["net_input"])
         states = [{} for _ in range(self.model.models_size)]
         hypotheses = Hypotheses(len(source), self.beam_size, self.eos)
@@ -57,22 +57,22 @@ class BeamSearchGenerator(SequenceGenerator):
         scores = torch.zeros(len(source), 1, device=source.device)
         for step in range(longest + 1):
             log_probs = self.log_probs(step, longest, last, encoded, states)
-            found = best_words(log_probs.unflatten(0, scores.shape), scores, 2 * self.beam_size)
-            hypotheses.extend(*found, final=step == longest)
+            candidates = best_words(log_probs.unflatten(0, scores.shape), scores, 2 * self.beam_size)
+            hypotheses.extend(*candidates, final=step == longest)
             if not len(hypotheses.unfinished):
                 break
             if step == longest:
-                raise InputError("the model's probabilities are not finite: its training diverged, use another one")
+                raise InputError("the model's probabilities are not finite, its training diverged: use another model")
             last, scores, order = (torch.from_numpy(rows).to(source.device) for rows in hypotheses.steps[-1])
             scores = scores.unflatten(0, (-1, self.beam_size))
             self.model.reorder_incremental_state(states, order)
         return hypotheses.complete(self.len_penalty if self.normalize_scores else 0)
 
     def is_plain_beam_search(self) -> bool:
-        beyond = (self.lm_model, self.repeat_ngram_blocker, self.token_indices_to_suppress)
+        extras = (self.lm_model, self.repeat_ngram_blocker, self.token_indices_to_suppress)
         return (
             type(self.search) is search.BeamSearch
-            and all(part is None for part in beyond)
+            and all(part is None for part in extras)
             and not self.match_source_len
             and 2 * self.beam_size < self.vocab_size
             and all(isinstance(model, TransformerModel) for model in self.model.models)
@@ -80,10 +80,10 @@ class BeamSearchGenerator(SequenceGenerator):
         )
 
     def log_probs(self, step: int, longest: int, last: Tensor, encoded: list, states: list) -> Tensor:
-        """[rows, V]: of each word after the hypotheses that end in the words `last` [rows]."""
-        # Of what came before, our decoders look at the number: the caches have the rest.
-        before = last[:, None].expand(-1, step + 1)
-        log_probs, _ = self.model.forward_decoder(before, encoded, states, self.temperature)
+        """[rows, V]: the log-probability of each word after the hypotheses whose last words are `last` [rows]."""
+        # Our decoders only need the prefix length; its keys and values are cached.
+        prefix = last[:, None].expand(-1, step + 1)
+        log_probs, _ = self.model.forward_decoder(prefix, encoded, states, self.temperature)
         log_probs[:, self.pad] = -math.inf
         if self.unk_penalty:
             log_probs[:, self.unk] -= self.unk_penalty
@@ -95,17 +95,17 @@ class BeamSearchGenerator(SequenceGenerator):
 
 
 def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The `count` best continuations of each sentence's hypotheses, the best first.
+    """The `count` best continuations of each sentence's hypotheses, best first.
 
     Args:
         log_probs: [B, k, V], of each word after each of k hypotheses
         scores: [B, k], of the hypotheses
 
     Returns:
-        scores [B, count] (float32), words [B, count], and the hypotheses [B, count] that they continue
+        scores [B, count] (float32), words [B, count], and the indices [B, count] of the hypotheses that they continue
     """
-    way = best_of_groups if log_probs.numel() > LARGE else best_of_all
-    best, index, doubtful = fetch(*way(log_probs, scores, count))
+    method = best_of_groups if log_probs.numel() > LARGE else best_of_all
+    best, index, doubtful = fetch(*method(log_probs, scores, count))
     if doubtful.any():
         best, index, _ = fetch(*best_of_all(log_probs.masked_fill(log_probs.isnan(), -math.inf), scores, count))
     index = index.astype(np.int64)
@@ -113,15 +113,15 @@ def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarra
 
 
 def best_of_all(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """fairseq's way: scores, indices into [k · V], and whether there is one that is no number, each [B, …]."""
+    """fairseq's method: scores [B, count], indices into [k · V] [B, count], and whether a score is NaN [B, 1]."""
     best, index = (log_probs + scores[..., None]).flatten(1).topk(count)
     return best, index, best.isnan().any(1, keepdim=True)
 
 
 def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same; and whether two are equal, of which fairseq may take the other.
+    """As best_of_all, but the last result is also true for two equal scores, where fairseq may choose the other.
 
-    A word that is among the best count + 1 is in one of the count + 1 groups with the best maxima.
+    Each of the best count + 1 words is in one of the count + 1 groups with the best maxima.
     """
     beams, vocabulary = log_probs.shape[1:]
     groups = min(vocabulary, max(2 * math.isqrt(vocabulary), count + 1))
@@ -141,21 +141,21 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
 
 
 def fetch(*parts: Tensor) -> list[np.ndarray]:
-    """`parts` [B, …] of any types on the CPU, in one transfer: float64 has room for each of them."""
-    fetched = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()
-    return np.split(fetched, np.cumsum([part.size(1) for part in parts])[:-1], axis=1)
+    """Copies `parts` [B, …] to the CPU in one transfer, as float64, which can represent them all."""
+    together = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()
+    return np.split(together, np.cumsum([part.size(1) for part in parts])[:-1], axis=1)
 
 
 class Step(NamedTuple):
-    """The hypotheses that a search goes on with after a step; a sentence's are together, the best first."""
+    """The hypotheses with which a search continues after a step, grouped by sentence, best first."""
 
-    words: np.ndarray  # [rows]: the last of each
-    scores: np.ndarray  # [rows]: log-probability
-    before: np.ndarray  # [rows]: the hypothesis, a row of the step before, that each continues
+    words: np.ndarray  # [rows]: the last word of each
+    scores: np.ndarray  # [rows]: log-probabilities
+    before: np.ndarray  # [rows]: the row of the previous step that each continues
 
 
 class Ended(NamedTuple):
-    """A complete hypothesis: </s> at `step` after the hypothesis `before`, a row of the step before."""
+    """A complete hypothesis: </s> at `step` after the row `before` of the previous step."""
 
     step: int
     before: int
@@ -163,7 +163,7 @@ class Ended(NamedTuple):
 
 
 class Hypotheses:
-    """All that a beam search over some sentences has found."""
+    """All hypotheses of a beam search over some sentences."""
 
     def __init__(self, sentences: int, beam_size: int, eos: int):
         self.beam_size, self.eos = beam_size, eos
@@ -172,10 +172,10 @@ class Hypotheses:
         self.unfinished = np.arange(sentences)  # the sentences that the rows of the last step belong to
 
     def extend(self, scores: np.ndarray, words: np.ndarray, beams: np.ndarray, final: bool) -> None:
-        """Takes a step: best_words' candidates, all [B, 2k]; `final`: no further one will be taken.
+        """Adds a step from the candidates of best_words, all [B, 2k]; `final`: this is the last step.
 
-        Of the k best the complete ones are kept. A sentence is finished with k complete ones; others go on with the k
-        best incomplete of the 2k.
+        The complete ones among the k best are kept. A sentence with k complete ones is finished; the others continue
+        with the k best incomplete ones of the 2k.
         """
         width = self.beam_size if self.steps else 1
         before = np.arange(len(scores))[:, None] * width + beams
@@ -186,19 +186,19 @@ class Hypotheses:
             if len(ended) < self.beam_size:
                 ended.append(Ended(len(self.steps), before[row, candidate], scores[row, candidate]))
             finished[row] = final or len(ended) == self.beam_size
-        going = np.argsort(complete[~finished], axis=1, kind="stable")[:, : self.beam_size]
+        kept = np.argsort(complete[~finished], axis=1, kind="stable")[:, : self.beam_size]
         self.unfinished = self.unfinished[~finished]
         self.steps.append(
-            Step(*(np.take_along_axis(part[~finished], going, axis=1).ravel() for part in (words, scores, before)))
+            Step(*(np.take_along_axis(part[~finished], kept, axis=1).ravel() for part in (words, scores, before)))
         )
 
     def complete(self, len_penalty: float) -> list[list[dict[str, Tensor]]]:
-        """As fairseq's generator returns them: the complete hypotheses of each sentence, the best first."""
-        every = [ended for sentence in self.ended for ended in sentence]
-        steps, rows, scores = (np.array(part) for part in zip(*every, strict=True))
-        tokens = np.full((len(every), len(self.steps)), self.eos)
+        """The complete hypotheses of each sentence, best first, in the form of fairseq's generator."""
+        ended = [hypothesis for sentence in self.ended for hypothesis in sentence]
+        steps, rows, scores = (np.array(part) for part in zip(*ended, strict=True))
+        tokens = np.full((len(ended), len(self.steps)), self.eos)
         sums = np.zeros(tokens.shape, dtype=np.float32)
-        sums[np.arange(len(every)), steps] = scores
+        sums[np.arange(len(ended)), steps] = scores
         for number, step in reversed(list(enumerate(self.steps))):
             longer = steps > number
             at = rows[longer]
@@ -206,7 +206,7 @@ class Hypotheses:
             rows[longer] = step.before[at]
         by_word = np.diff(sums, axis=1, prepend=np.float32(0))
         scores = scores / ((steps + 1.0) ** len_penalty).astype(np.float32)
-        numbers, nothing = iter(range(len(every))), torch.empty(0)
+        numbers, nothing = iter(range(len(ended))), torch.empty(0)
         sentences = [[next(numbers) for _ in sentence] for sentence in self.ended]
         return [
             [

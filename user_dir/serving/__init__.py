@@ -1,1 +1,1 @@
-"""From text to translations: preparation, models and search together."""
+"""Translation of text: preparation, models and search together."""

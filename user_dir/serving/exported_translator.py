@@ -1,8 +1,7 @@
-"""Text in, text out, by CTranslate2: a folder that tools/export_ctranslate2 wrote, used as a Translator is.
+"""Text in, text out, with CTranslate2: a Translator for a folder that tools/export_ctranslate2 wrote.
 
-The folder has what a translator needs beside the model: the preparation of its text (manifest.json, bpe/) and, in
-translator.json, the languages, the longest sentence and the run's settings of beam search. Neither torch nor fairseq
-need be installed.
+Besides the model the folder holds the preparation of its text (manifest.json, bpe/) and, in translator.json, the
+languages, the longest sentence and the run's settings of beam search. Neither torch nor fairseq need to be installed.
 """
 
 import contextlib
@@ -24,11 +23,11 @@ FACTS = "translator.json"
 def write_facts(
     folder: pathlib.Path, data: pathlib.Path, languages: tuple[str, str], longest: int, search: dict
 ) -> None:
-    """Writes into `folder` what text for a model trained on `data` needs.
+    """Writes into `folder` the files that translate text for a model trained on `data`.
 
     Args:
-        longest: subwords of a sentence
-        search: as of search_settings.kept_settings
+        longest: the most subwords of a sentence
+        search: as from search_settings.kept_settings
     """
     if prepared := preparation_of(data):
         codes = codes_of(prepared, languages[0])
@@ -43,8 +42,8 @@ class ExportedTranslator(TextTranslator):
     """A model in CTranslate2's form.
 
     Args:
-        folder: what tools/export_ctranslate2 wrote
-        pretokenised, device: as of Translator
+        folder: written by tools/export_ctranslate2
+        pretokenised, device: as for Translator
 
     Raises:
         InputError: if a file is missing or malformed
@@ -62,12 +61,12 @@ class ExportedTranslator(TextTranslator):
             if [*map(type, (self.source_lang, target_lang, self.longest))] != [str, str, int] or self.longest < 1:
                 raise ValueError
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            reason = f"{folder} is not a folder that export_ctranslate2 wrote ({FACTS}: {type(error).__name__})"
+            reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
             raise InputError(f"{reason}: name a checkpoint, or export one") from None
         self.kept = checked(search, folder / FACTS)
         prepared = None if pretokenised else preparation_of(folder / FACTS)
         if not pretokenised and prepared is None:
-            raise InputError(f"{folder} has no manifest.json of data-prep: split the text yourself (--pretokenised)")
+            raise InputError(f"{folder} has no manifest.json of data-prep: tokenise the text yourself (--pretokenised)")
         self.text = PreparedText(prepared, self.source_lang, target_lang) if prepared else SplitText()
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
@@ -95,14 +94,14 @@ class ExportedTranslator(TextTranslator):
         beam: int | None = None,
         lenpen: float | None = None,
     ) -> list[list[Hypothesis]]:
-        """As of TextTranslator, rows of like length together: CTranslate2 has one longest output for a call."""
+        """As in TextTranslator; similar lengths together, because CTranslate2 has one maximum length per call."""
         search = search_settings(self.kept, beam=beam, lenpen=lenpen)
         sources = [row.split() for row in rows]
         by_length = sorted(range(len(rows)), key=lambda number: len(sources[number]))
-        found = {}
-        for _, like in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
-            numbers = [*like]
-            most = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
+        translations = {}
+        for _, similar in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
+            numbers = [*similar]
+            longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
             with self.used():
                 results = self.model.translate_batch(
                     [sources[number] for number in numbers],
@@ -110,17 +109,17 @@ class ExportedTranslator(TextTranslator):
                     num_hypotheses=nbest,
                     length_penalty=search["lenpen"],
                     return_scores=True,
-                    max_input_length=0,  # no limit of its own, which would cut sentences
-                    max_decoding_length=int(search["max_len_a"] * most + search["max_len_b"]),
+                    max_input_length=0,  # no limit, because CTranslate2's would truncate sentences
+                    max_decoding_length=int(search["max_len_a"] * longest + search["max_len_b"]),
                     max_batch_size=batch_size or max_tokens,
                     batch_type="examples" if batch_size else "tokens",
                 )
-            found |= zip(numbers, map(self.hypotheses, results))
+            translations |= zip(numbers, map(self.hypotheses, results))
             advance(len(numbers))
-        return [found[number] for number in range(len(rows))]
+        return [translations[number] for number in range(len(rows))]
 
     def hypotheses(self, result) -> list[Hypothesis]:
-        """Of what CTranslate2 found."""
+        """The hypotheses in a result of CTranslate2."""
         return [
             Hypothesis(self.decode(" ".join(words)), log2(score))
             for words, score in zip(result.hypotheses, result.scores)

@@ -1,8 +1,8 @@
-"""What data-prep did to the training text, done to a sentence; and the way back.
+"""Prepares a sentence like the training text, and converts translations back to text.
 
-How text was prepared stands in manifest.json, which data-prep leaves beside data-bin, and the subword codes in bpe/. It
-is done here with the same libraries: data-prep reads whole corpora and starts without torch, so it has its own, faster
-words for it; the tests hold both to the same tokens.
+data-prep saves its options in manifest.json beside data-bin, and the subword codes in bpe/. This module uses the same
+libraries. data-prep reads whole corpora and starts without torch, so it has its own, faster code; tests verify that
+both produce the same tokens.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ from subword_nmt.apply_bpe import BPE
 from ..errors import InputError
 
 LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
-CONTINUED = "@@"  # ends every subword but the last of a word
-REMEMBERED = 300_000  # words whose subwords are remembered, at most: about 100 MB
+CONTINUED = "@@"  # the end of every subword but the last of a word
+REMEMBERED = 300_000  # the most words whose subwords are cached: about 100 MB
 
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """What data-prep did to the text of a data-bin."""
+    """The options with which data-prep prepared a data-bin."""
 
-    folder: pathlib.Path  # that of manifest.json, bpe/ and data-bin/
+    folder: pathlib.Path  # contains manifest.json, bpe/ and data-bin/
     languages: tuple[str, str]  # source and target language
-    tokenise: bool  # else the text is tokens between spaces, and so are translations
+    tokenise: bool  # otherwise the text and the translations are tokens separated by spaces
     normalise: bool  # punctuation
     lowercase: bool
-    separate: bool  # subwords of each language for itself
+    separate: bool  # subword codes per language
 
 
 def preparation_of(data: pathlib.Path) -> Preparation | None:
-    """What the manifest beside the data-bin folder `data` says; None if there is none.
+    """The options in the manifest beside the data-bin folder `data`; None if there is none.
 
     Raises:
-        InputError: if it does not say how text was prepared
+        InputError: if it lacks some
     """
-    # data-bin may be a link to another disk, or the folder that it is in.
+    # data-bin may be a link to another disk, and so may its parent folder.
     path, linked = (folder.parent / "manifest.json" for folder in (data.absolute(), data.resolve()))
     path = path if path.exists() else linked
     try:
@@ -51,7 +51,7 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
         defaults = {"tokenise": True, "normalise": True} | tokens
         choices = defaults["tokenise"], defaults["normalise"], defaults["lowercase"], subwords["separate"]
         if not all(LANGUAGE.fullmatch(language) for language in languages) or {*map(type, choices)} != {bool}:
-            raise ValueError("an option has no such value")
+            raise ValueError("an option has an invalid value")
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -75,7 +75,7 @@ def read_codes(path: pathlib.Path) -> BPE:
         InputError: if they are missing or malformed
     """
     try:
-        # It writes what is wrong to the standard error, and exits.
+        # subword-nmt writes errors to the standard error, and exits.
         with open(path, encoding="utf-8", newline="\n") as stream, contextlib.redirect_stderr(io.StringIO()) as reason:
             codes = BPE(stream)
         if codes.version not in ((0, 1), (0, 2)):
@@ -83,28 +83,28 @@ def read_codes(path: pathlib.Path) -> BPE:
     except FileNotFoundError:
         raise InputError(
             f"there are no subword codes {path}: "
-            "keep bpe/ and manifest.json beside data-bin/, or split the text yourself"
+            "keep bpe/ and manifest.json beside data-bin/, or tokenise the text yourself (--pretokenised)"
         ) from None
     except (SystemExit, ValueError) as error:
-        words = reason.getvalue().partition("\n")[0] or error
+        message = reason.getvalue().partition("\n")[0] or error
         raise InputError(
-            f"{path} does not hold subword-nmt's codes ({words}): run data-prep/prepare.py again"
+            f"{path} does not contain subword-nmt's codes ({message}): run data-prep/prepare.py again"
         ) from None
     return codes
 
 
 def tidied(text: str) -> str:
-    """Text in Unicode's composed form, with single spaces."""
+    """`text` in Unicode's composed form, with single spaces."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def joined(subwords: str) -> str:
-    """Tokens of subwords, both separated by spaces."""
+    """Joins subwords to tokens, both separated by spaces."""
     return (subwords + " ").replace(f"{CONTINUED} ", "").rstrip()
 
 
 class PreparedText:
-    """Text as subwords, and back, for a model that translates `source` to `target`.
+    """Converts text to subwords and back, for a model that translates `source` to `target`.
 
     Raises:
         InputError: if the subword codes are missing or malformed
@@ -120,7 +120,7 @@ class PreparedText:
         """Subwords separated by spaces, as in the files that data-prep leaves in bpe/."""
         text = tidied(text)
         if self.prepared.normalise:
-            text = self.normaliser.normalize(text + "\n")  # as its command, which does not take off the line's end
+            text = self.normaliser.normalize(text + "\n")  # its command does not strip the end of the line either
         if self.prepared.tokenise:
             text = self.tokeniser.tokenize(text, return_str=True)
         if self.prepared.lowercase:
@@ -130,13 +130,13 @@ class PreparedText:
         return " ".join(self.codes.segment_tokens(text.split(" ")))
 
     def decode(self, subwords: str) -> str:
-        """Text, of subwords separated by spaces."""
+        """Text from subwords separated by spaces."""
         tokens = joined(subwords)
         return self.detokeniser.detokenize(tokens.split()) if self.prepared.tokenise else tokens
 
 
 class SplitText:
-    """Text that stands in subwords already: translations are tokens."""
+    """Text that consists of subwords already: translations are tokens."""
 
     encode = staticmethod(tidied)
     decode = staticmethod(joined)

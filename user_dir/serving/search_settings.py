@@ -1,8 +1,8 @@
-"""The settings of beam search with which a run is translated: search.json beside its checkpoints.
+"""A run's settings of beam search: search.json beside its checkpoints.
 
     python -m user_dir.serving.search_settings RUN/search.json --tokenizer moses --beam 4 --lenpen 1
 
-keeps those of these options of fairseq-generate that set one. They hold where nobody names others.
+saves those of fairseq-generate's options that are such settings. They are the run's defaults.
 """
 
 import argparse
@@ -13,19 +13,19 @@ from ..errors import InputError
 from ..files import write
 
 FILE = "search.json"
-# Vaswani et al. 2017, 6.1: a beam of 4, and at most 50 subwords more than the source has.
+# Vaswani et al. 2017, 6.1: a beam of 4, and at most 50 subwords more than in the source.
 DEFAULTS = {"beam": 4, "lenpen": 1.0, "lenpen_form": "fairseq", "max_len_a": 1.0, "max_len_b": 50}
-FORMS = ("fairseq", "vaswani")  # of the length penalty, see generator.py
+FORMS = ("fairseq", "vaswani")  # of the length penalty, see search/beam.py
 MOST = 1_000_000
 
 
 def search_settings(kept: dict, **given) -> dict:
-    """All settings, by fairseq's names: those that are `given` (not None), else those that were kept, else DEFAULTS."""
+    """All settings by fairseq's names: those `given` (not None), else those in `kept`, else DEFAULTS."""
     return {**DEFAULTS, **kept, **{name: value for name, value in given.items() if value is not None}}
 
 
 def kept_settings(folder: pathlib.Path) -> dict:
-    """Those of DEFAULTS' names that `folder`'s search.json sets; none where there is no such file.
+    """The settings in `folder`'s search.json; empty if there is no such file.
 
     Raises:
         InputError: if it is malformed
@@ -41,24 +41,24 @@ def kept_settings(folder: pathlib.Path) -> dict:
 
 
 def checked(kept, path: pathlib.Path) -> dict:
-    """`kept`, which `path` holds.
+    """Returns `kept`, which was read from `path`.
 
     Raises:
-        InputError: if it is something else than settings
+        InputError: if it does not consist of settings
     """
-    fault = None
     if not isinstance(kept, dict) or not kept.keys() <= DEFAULTS.keys():
-        fault = f"has to hold an object with no other names than {', '.join(DEFAULTS)}"
-    else:
-        for name, value in kept.items():
-            if name == "lenpen_form":
-                fault = fault if value in FORMS else f"{name} has to be one of {', '.join(FORMS)}"
-                continue
-            whole, least = isinstance(DEFAULTS[name], int), {"beam": 1, "lenpen": -MOST}.get(name, 0)
-            if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= MOST:
-                fault = f"{name} has to be a {'whole ' if whole else ''}number from {least} to {MOST}"
-    if fault:
-        raise InputError(f"{path}: {fault}: correct or remove it")
+        raise InputError(f"{path} has to hold an object with only {', '.join(DEFAULTS)}: correct or remove it")
+    faults = []
+    for name, value in kept.items():
+        if name == "lenpen_form":
+            if value not in FORMS:
+                faults.append(f"{name} has to be one of {', '.join(FORMS)}")
+            continue
+        whole, least = isinstance(DEFAULTS[name], int), {"beam": 1, "lenpen": -MOST}.get(name, 0)
+        if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= MOST:
+            faults.append(f"{name} has to be a {'whole ' if whole else ''}number from {least} to {MOST}")
+    if faults:
+        raise InputError(f"{path}: {'; '.join(faults)}: correct or remove it")
     return kept
 
 

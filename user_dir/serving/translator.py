@@ -1,4 +1,4 @@
-"""Text in, text out: a trained model, beam search, and the text's preparation before and after.
+"""Text in, text out: a trained model with beam search and the preparation of the text.
 
 from user_dir.serving.translator import Translator
 
@@ -26,23 +26,22 @@ from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 
 
 class Translator(TextTranslator):
-    """A trained model, or several as an ensemble, that translates text.
+    """A trained model, or an ensemble of several, that translates text.
 
     Args:
-        checkpoint, ensemble: files that fairseq or average_checkpoints wrote; of several, the mean of the
-            probabilities counts
+        checkpoint, ensemble: files that fairseq or average_checkpoints wrote; an ensemble averages the probabilities
         data: the data-bin folder (default: that of the training)
-        pretokenised: text is taken as it stands, as the training data were: tokens or subwords separated by spaces.
-            Translations are tokens then. Data that data-prep did not prepare can only be used so
+        pretokenised: the text is used unchanged, like the training data: tokens or subwords separated by spaces; the
+            translations are tokens. Data that data-prep did not prepare require this
         already_split: the name of `pretokenised` up to version 0.1
-        autocast: "off" for float32, "bf16" for matrix products in bfloat16 (default: as in the training)
-        device: "cpu", "cuda", "cuda:1", … (default: a GPU where there is one)
+        autocast: "off" for float32, "bf16" for matrix products in bfloat16 (default: as in training)
+        device: "cpu", "cuda", "cuda:1", … (default: a GPU if there is one)
 
-    Pickled, it is opened again from its files where it arrives: by workers that multiprocessing spawns. (A worker that
-    is forked after a translation can hang, in the threads that torch's OpenMP had.)
+    When it is unpickled, for instance by a worker that multiprocessing spawns, it is loaded again from its files. (A
+    worker that is forked after a translation can hang in the threads of torch's OpenMP.)
 
     Raises:
-        InputError: if a file is missing or malformed, or they do not go together
+        InputError: if a file is missing or malformed, or files do not match
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class Translator(TextTranslator):
             self.text = PreparedText(prepared, *languages.values())
         else:
             raise InputError(
-                f"there is no manifest.json of data-prep beside {self.data}, so it is not known how its text was "
-                "prepared: tokenise and split the text yourself as that was, and say so (--pretokenised)"
+                f"there is no manifest.json beside {self.data}, so the preparation of its text is unknown: "
+                "tokenise the text yourself like the training data, and use --pretokenised"
             )
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
         self.source_lang = self.task.cfg.source_lang
@@ -81,40 +80,40 @@ class Translator(TextTranslator):
     def direction(self, path: pathlib.Path, prepared: Preparation) -> tuple[str, str]:
         """Source and target language of the checkpoint `path`.
 
-        A data-bin can be trained on in either direction, and the training may have left it to fairseq to tell.
+        A data-bin can be used in either direction, and the training may have let fairseq infer it.
         """
         task = options(load(path, mmap=True), "task")
         languages = task.get("source_lang"), task.get("target_lang")
         source, target = languages = languages if all(languages) else prepared.languages
         if sorted(languages) != sorted(prepared.languages):
-            there = f"{self.data} has {' and '.join(prepared.languages)}"
-            raise InputError(f"{path} translates {source} to {target} and {there}: name its own data")
+            reason = f"but {self.data} has {' and '.join(prepared.languages)}"
+            raise InputError(f"{path} translates {source} to {target}, {reason}: name its own data")
         return languages
 
     def best(self, rows: list[str], nbest: int, **beam_search) -> list[list[Hypothesis]]:
-        """As of TextTranslator; `beam_search`: as of `beam_search`."""
+        """As in TextTranslator; `beam_search`: arguments of `beam_search`."""
         results = self.beam_search([self.binarise(row) for row in rows], **beam_search)
-        return [[self.hypothesis(found) for found in hypotheses[:nbest]] for hypotheses in results]
+        return [[self.hypothesis(result) for result in hypotheses[:nbest]] for hypotheses in results]
 
-    def hypothesis(self, found: dict) -> Hypothesis:
-        """Of what fairseq found."""
-        subwords = self.task.target_dictionary.string(found["tokens"].cpu())
-        return Hypothesis(self.decode(subwords), log2(found["score"].item()))
+    def hypothesis(self, result: dict) -> Hypothesis:
+        """The Hypothesis in a result of fairseq's generator."""
+        subwords = self.task.target_dictionary.string(result["tokens"].cpu())
+        return Hypothesis(self.decode(subwords), log2(result["score"].item()))
 
     def binarise(self, subwords: str) -> Tensor:
-        """[S], ending in </s>; <unk> for what the dictionary does not have."""
+        """[S], ending in </s>, with <unk> for subwords that are not in the dictionary."""
         return self.task.source_dictionary.encode_line(subwords, add_if_not_exist=False).long()
 
     def generator(self, beam: int | None = None, lenpen: float | None = None, lenpen_form: str | None = None):
-        """Beam search (default: as the run keeps it, see search_settings.py).
+        """Beam search (default: the run's settings, see search_settings.py).
 
-        `lenpen_form`: as of --task fast_translation, whatever the training's task has.
+        `lenpen_form`: as in --task fast_translation, whatever the task of the training was.
         """
         settings = search_settings(self.kept, beam=beam, lenpen=lenpen, lenpen_form=lenpen_form)
         form = LENGTH_PENALTIES[settings.pop("lenpen_form")]
-        built = self.task.build_generator(self.models, GenerationConfig(**settings), BeamSearchGenerator)
-        built.len_penalty = form(settings["lenpen"])
-        return built
+        generator = self.task.build_generator(self.models, GenerationConfig(**settings), BeamSearchGenerator)
+        generator.len_penalty = form(settings["lenpen"])
+        return generator
 
     def beam_search(
         self,
@@ -124,40 +123,40 @@ class Translator(TextTranslator):
         batch_size: int | None = None,
         **generator,
     ) -> list[list[dict]]:
-        """fairseq's hypotheses of each source [S], the best first: their tokens, score, ….
+        """fairseq's hypotheses of each source [S] (tokens, score, …), best first.
 
         Args:
             advance: called with the number of sources after each batch
-            max_tokens, batch_size: as of `batches`
-            generator: as of `generator`
+            max_tokens, batch_size: as for `batches`
+            generator: arguments of `generator`
         """
         refuse_search(max_tokens=max_tokens, batch_size=batch_size, **generator)
         if not sources:
             return []
-        found, search = {}, self.generator(**generator)
+        hypotheses, search = {}, self.generator(**generator)
         dataset = self.task.build_dataset_for_inference(sources, [len(source) for source in sources])
         for batch in self.batches(dataset, max_tokens, batch_size):
-            found |= zip(batch["id"].tolist(), self.task.inference_step(search, self.models, batch))
+            hypotheses |= zip(batch["id"].tolist(), self.task.inference_step(search, self.models, batch))
             advance(len(batch["id"]))
-        return [found[number] for number in range(len(sources))]
+        return [hypotheses[number] for number in range(len(sources))]
 
     def batches(self, dataset: FairseqDataset, max_tokens: int = 6000, batch_size: int | None = None) -> Iterator[dict]:
-        """All of `dataset`, like lengths together.
+        """All of `dataset`, similar lengths together.
 
-        A batch has at most so many subwords, or one longer sentence, and at most so many sentences.
+        A batch has at most max_tokens subwords, or one longer sentence, and at most batch_size sentences.
         """
         order = np.argsort(dataset.src_sizes, kind="stable")
-        most = max(max_tokens, *map(dataset.num_tokens, order))
-        for numbers in dataset.batch_by_size(order, max_tokens=most, max_sentences=batch_size):
+        limit = max(max_tokens, *map(dataset.num_tokens, order))
+        for numbers in dataset.batch_by_size(order, max_tokens=limit, max_sentences=batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
             yield utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
 
 
 def torch_device(name: str | None) -> torch.device:
-    """The device called `name`; None: a GPU where there is one.
+    """The device called `name`; for None a GPU if there is one.
 
     Raises:
-        InputError: if it is not there
+        InputError: if it does not exist
     """
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))

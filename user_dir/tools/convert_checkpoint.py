@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading
-from ..checkpoints.trusted import every, refuse_evaluated
+from ..checkpoints.trusted import all_options, refuse_evaluated
 from ..config import VariantConfig, refuse_options
 from ..errors import InputError
 from ..files import write
@@ -98,7 +98,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
 
 def refuse_resolved(path: pathlib.Path, cfg: DictConfig) -> None:
     """Raises InputError for an option such as ${oc.env:HOME}: the file that is written would have this machine's."""
-    for option, value in every(OmegaConf.to_container(cfg, resolve=False)):
+    for option, value in all_options(OmegaConf.to_container(cfg, resolve=False)):
         if re.search(r"\$\{[^}]*:", str(value)):
             raise InputError(f"{path} has {option} {value}, which would be looked up on this machine: do not use it")
 

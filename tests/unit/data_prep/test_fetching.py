@@ -73,7 +73,7 @@ def remote(url="", package="", content=CONTENT):
 
 def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path):
     server.cut = 100_000
-    with pytest.raises(PreparationError, match="run the command again to go on"):
+    with pytest.raises(PreparationError, match="run the command again"):
         fetching.fetch(remote(server.url + "/file"), tmp_path, None)
     (have,) = [path.stat().st_size for path in tmp_path.rglob("*.partial")]
     assert 80_000 < have <= 100_000
@@ -104,7 +104,7 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
     monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
     assert fetching.fetch(remote(package="thing"), tmp_path, None).read_bytes() == CONTENT
     assert server.requested == [("/simple/thing/", None), ("/file", None)]
-    with pytest.raises(PreparationError, match="package index could not be asked.*--mirror"):
+    with pytest.raises(PreparationError, match="package index .*--mirror"):
         fetching.fetch(remote(package="unknown", content=b"other"), tmp_path, None)
 
 
@@ -150,7 +150,7 @@ def test_files_without_a_known_checksum(server, tmp_path, capsys):
     """They are taken as they come, resumed all the same, and their checksum is shown."""
     unknown = fetching.Remote("thing-1.tar.gz", url=server.url + "/file")
     server.cut = 100_000
-    with pytest.raises(PreparationError, match="run the command again to go on"):
+    with pytest.raises(PreparationError, match="run the command again"):
         fetching.fetch(unknown, tmp_path, None)
     server.cut = None
     assert fetching.fetch(unknown, tmp_path, None).read_bytes() == CONTENT

@@ -72,12 +72,12 @@ def test_the_commands_take_them(run, monkeypatch, tmp_path, capsysbinary):
 
 def test_n_best_of_the_beam_that_is_used(run, capsysbinary):
     path, data = run
-    with pytest.raises(SystemExit, match="nbest 5: a beam of 4 finds no more.*larger beam"):
+    with pytest.raises(SystemExit, match="nbest 5 .*beam 4: "):
         translate.main([str(path), "w1", *data, "--nbest", "5"])
     keep(path, KEPT)
     translate.main([str(path), "w1", *data, "--nbest", "5"])
     assert capsysbinary.readouterr().out.count(b"\n") == 5
-    with pytest.raises(SystemExit, match="nbest 5: a beam of 2"):
+    with pytest.raises(SystemExit, match="nbest 5 .*beam 2: "):
         translate.main([str(path), "w1", *data, "--nbest", "5", "--beam", "2"])
 
 
@@ -85,7 +85,14 @@ def test_n_best_of_the_beam_that_is_used(run, capsysbinary):
     "text",
     [
         *("", "[4]", "4", "{", '{"beam": 0}', '{"beam": 2.5}', '{"beam": true}', '{"beam": "4"}', '{"other": 1}'),
-        *('{"lenpen": NaN}', '{"lenpen": Infinity}', '{"max_len_b": -1}', f'{{"beam": {"9" * 400}}}', "[" * 99999),
+        *(
+            '{"beam": 0, "max_len_b": -1}',
+            '{"lenpen": NaN}',
+            '{"lenpen": Infinity}',
+            '{"max_len_b": -1}',
+            f'{{"beam": {"9" * 400}}}',
+            "[" * 99999,
+        ),
     ],
 )
 def test_a_file_of_another_kind_is_refused(run, text, capsys):

@@ -155,17 +155,17 @@ def test_moved_data(files, tmp_path):
     texts = ["w1 w2"]
     expected = Translator(path).translate(texts)
     change(path, task__data="somewhere/else")
-    with pytest.raises(InputError, match=r"was trained on somewhere/else, which is not a folder here: .*\(--data\)"):
+    with pytest.raises(InputError, match=r"was trained on somewhere/else.*: .*\(--data\)"):
         Translator(path)
     assert Translator(path, data=data).translate(texts) == expected
     assert Translator(str(path), data=str(data)).translate(texts) == expected
     other, _ = files(name="other.pt")
     (tmp_path / "another").mkdir()
     change(path, task__data=str(tmp_path / "another"))
-    with pytest.raises(InputError, match="another.* and .*other.pt on .*data-bin: name the one"):
+    with pytest.raises(InputError, match="another.* and .*other.pt on .*data-bin: name"):
         Translator(path, other)
     change(path, task__data=None)
-    with pytest.raises(InputError, match="does not say what data it was trained on"):
+    with pytest.raises(InputError, match=r"training data: .*\(--data\)"):
         Translator(path)
 
 
@@ -214,15 +214,16 @@ def test_embeddings_of_a_file_that_is_gone(files, tmp_path, kind):
 @pytest.mark.parametrize(
     "search, words",
     [
-        ({"beam": 0}, "beam 0: give a whole number from 1 on"),
+        ({"beam": 0}, "beam 0: give a whole number"),
+        ({"beam": 0, "lenpen": 11}, "beam 0: give .*; lenpen 11: give"),
         ({"beam": -1}, "beam -1: "),
         ({"beam": "4"}, "beam '4': "),
         ({"beam": 2.5}, "beam 2.5: "),
         ({"nbest": 0}, "nbest 0: "),
-        ({"nbest": 5}, "nbest 5: a beam of 4 finds no more"),
-        ({"nbest": 9, "beam": 2}, "nbest 9: a beam of 2 finds no more"),
+        ({"nbest": 5}, "nbest 5 .*beam 4: "),
+        ({"nbest": 9, "beam": 2}, "nbest 9 .*beam 2: "),
         ({"lenpen": math.nan}, "lenpen nan: give a number"),
-        ({"lenpen": 1e9}, "lenpen 1000000000.0: give a number from -10 to 10"),
+        ({"lenpen": 1e9}, "lenpen 1000000000.0: give a number"),
         ({"lenpen": "1"}, "lenpen '1': "),
         ({"batch_size": 0}, "batch_size 0: "),
         ({"max_tokens": -5}, "max_tokens -5: "),
@@ -283,39 +284,36 @@ def prepared(**preparation):
 @pytest.mark.parametrize(
     "spoil, words",
     [
-        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a fairseq checkpoint"),
-        (
-            removed("manifest.json"),
-            r"no manifest.json of data-prep beside .*data-bin.*tokenise and split .*\(--pretokenised\)",
-        ),
-        (written("manifest.json", "{"), "manifest.json does not say how the text was prepared .*prepare.py again"),
-        (written("manifest.json", "[" * 100_000), "manifest.json does not say how the text was prepared"),
-        (manifest(stages={}), "manifest.json does not say .*'tok' is missing"),
-        (manifest(**{"source language": "../../etc"}), "manifest.json does not say"),
-        (prepared(lowercase="yes"), "manifest.json does not say .*no such value"),
-        (prepared(languages=("fr", "en")), "translates src to tgt and .*data-bin has fr and en"),
-        (removed("bpe/codes"), "there are no subword codes .*bpe/codes"),
-        (prepared(codes=""), "bpe/codes does not hold subword-nmt's codes"),
-        (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes does not hold .*invalid line 2"),
-        (prepared(codes="#version: 9\na b\n"), "bpe/codes does not hold .*version 9"),
-        (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes does not hold .*decode"),
+        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a readable fairseq checkpoint"),
+        (removed("manifest.json"), "no manifest.json .*data-bin.*: .*--pretokenised"),
+        (written("manifest.json", "{"), "manifest.json .*: run data-prep/prepare.py again"),
+        (written("manifest.json", "[" * 100_000), "manifest.json .*: run"),
+        (manifest(stages={}), "manifest.json .*'tok' is missing.*: run"),
+        (manifest(**{"source language": "../../etc"}), "manifest.json .*: run"),
+        (prepared(lowercase="yes"), "manifest.json .*invalid value.*: run"),
+        (prepared(languages=("fr", "en")), "src to tgt.*data-bin has fr and en: name"),
+        (removed("bpe/codes"), "no subword codes .*bpe/codes: keep"),
+        (prepared(codes=""), "bpe/codes .*: run"),
+        (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes .*invalid line 2.*: run"),
+        (prepared(codes="#version: 9\na b\n"), "bpe/codes .*version 9.*: run"),
+        (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes .*decode.*: run"),
         (
             written("data-bin/dict.src.txt", "nonsense\n"),
             "gives no model with the dictionaries of .*Incorrect dictionary format",
         ),
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
-        (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "holds no dictionaries"),
+        (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "no dictionaries .*: name"),
         (without_groups(), "checkpoint.pt is not a readable fairseq checkpoint .AttributeError"),
-        (without_groups("model"), "checkpoint.pt does not say what data it was trained on"),
-        (without_groups("model", "task"), "checkpoint.pt has no options of its generation"),
-        *[(spoilt(task__max_source_positions=number), "max_source_positions are ") for number in (0, 1, -3)],
-        (spoilt(model__encoder_layers=1_000_000), "asks for encoder_layers 1000000, and its parameters are of a small"),
-        (spoilt(model__decoder_layers=1_000_000), "asks for decoder_layers 1000000, and"),
-        (spoilt(model__encoder={"layers": 1_000_000}), "asks for layers 1000000, and"),
-        (spoilt(model__encoder={"embed_path": "/dev/zero"}), "has its embeddings read from /dev/zero"),
-        (spoilt(model__encoder_embed_dim=10**9), "asks for encoder_embed_dim 1000000000, and"),
-        (spoilt(model__max_source_positions=10**9), "asks for max_source_positions 1000000000, and"),
+        (without_groups("model"), r"checkpoint.pt .*training data: .*\(--data\)"),
+        (without_groups("model", "task"), "checkpoint.pt .*generation options .*: name another"),
+        *[(spoilt(task__max_source_positions=number), f"max_source_positions {number} ") for number in (0, 1, -3)],
+        (spoilt(model__encoder_layers=1_000_000), "encoder_layers 1000000, .*: do not use it"),
+        (spoilt(model__decoder_layers=1_000_000), "decoder_layers 1000000, "),
+        (spoilt(model__encoder={"layers": 1_000_000}), "layers 1000000, "),
+        (spoilt(model__encoder={"embed_path": "/dev/zero"}), "embeddings from /dev/zero: do not use it"),
+        (spoilt(model__encoder_embed_dim=10**9), "encoder_embed_dim 1000000000, "),
+        (spoilt(model__max_source_positions=10**9), "max_source_positions 1000000000, "),
     ],
 )
 def test_bad_input_is_one_line(files, spoil, words, capsys):
@@ -333,10 +331,10 @@ def test_a_training_that_diverged_is_one_line(files, number):
     for weight in state["model"].values():
         weight.fill_(number)
     torch.save(state, path)
-    with pytest.raises(InputError, match="probabilities are not finite: its training diverged"):
+    with pytest.raises(InputError, match="probabilities are not finite.*: use another"):
         Translator(path).translate(["w1 w2"])
 
 
 def test_no_such_device(files):
-    with pytest.raises(InputError, match="there is no device nowhere here .*such as cpu"):
+    with pytest.raises(InputError, match="no device nowhere .*: .*such as cpu"):
         Translator(files()[0], device="nowhere")

@@ -96,7 +96,7 @@ def wrong_words(tmp_path):
         (bad_names, "gate is .*missing in the other"),
         (not_finite, "weight in .*b.pt is not finite"),
         (missing, "there is no checkpoint .*b.pt"),
-        (truncated, "b.pt is not a fairseq checkpoint"),
+        (truncated, "b.pt is not a readable fairseq checkpoint"),
         (too_few, "holds 1 checkpoints by epoch and 2 are to be averaged"),
     ],
 )

@@ -127,7 +127,7 @@ def test_what_goes_with_no_folder(folder, options, words):
     "name, words",
     [
         ("translator.json", "is not a folder that export_ctranslate2 wrote .*FileNotFoundError.: name a checkpoint"),
-        ("manifest.json", "has no manifest.json of data-prep: split the text yourself"),
+        ("manifest.json", "has no manifest.json .*: .*--pretokenised"),
         ("bpe/codes", "there are no subword codes .*"),
         ("model.bin", "CTranslate2 cannot use "),
     ],

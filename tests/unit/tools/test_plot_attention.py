@@ -225,7 +225,7 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
         ({"--output": "nowhere/a.png"}, "No such file"),
         ({"--output": "nowhere/a.html"}, "No such file"),
         ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
-        ({"data": "."}, "holds no dictionaries"),
+        ({"data": "."}, "no dictionaries .*: name"),
         ({"prepared": "no"}, "no manifest.json of data-prep beside .*--pretokenised"),
     ],
 )

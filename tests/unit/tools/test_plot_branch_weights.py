@@ -101,7 +101,7 @@ def test_lines(tmp_path):
     [
         ("plain", "checkpoint.pt has no branch weights .*name a training of a weighted_transformer"),
         ("empty", r"holds no checkpoint\*.pt, and no train.log with branch weights: name the --save-dir"),
-        ("garbage", "is not a fairseq checkpoint"),
+        ("garbage", "is not a readable fairseq checkpoint"),
         ("log", "a.log has no branch weights .*name a training of a weighted_transformer"),
         ("no log", "a.log holds no line of a training"),
         ("nowhere", "No such file .*nowhere.log"),

@@ -86,7 +86,7 @@ def test_map_of_scalars(checkpoint):
     [
         ("plain", "has no relative positions"),
         ("missing", "there is no checkpoint"),
-        ("garbage", "is not a fairseq checkpoint"),
+        ("garbage", "is not a readable fairseq checkpoint"),
         ("format", "tables.xyz|xyz"),
         ("folder", "No such file"),
     ],
