@@ -174,8 +174,10 @@ def is_mapped(path: pathlib.Path) -> bool:
 
 def batch_fault(path: pathlib.Path, max_tokens: int) -> str | None:
     """The reason why no sentence of the data set with index `path` fits into a batch; None if one does."""
-    sizes = MMapIndexedDataset.Index(path).sizes if is_mapped(path) else []
-    if not len(sizes) or max_tokens >= sizes.min():
+    if not is_mapped(path):
         return None
-    shortest = f"the shortest sentence of {path.with_suffix('.bin')} has {sizes.min()}"
+    index = MMapIndexedDataset.Index(path)  # `sizes` is a part of it, and is gone when it is deleted
+    if not len(index.sizes) or max_tokens >= index.sizes.min():
+        return None
+    shortest = f"the shortest sentence of {path.with_suffix('.bin')} has {index.sizes.min()}"
     return f"--max-tokens {max_tokens}: {shortest}: give at least as many, such as 4096"

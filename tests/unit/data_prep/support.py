@@ -52,7 +52,7 @@ TRICKY = """Mr. No. Nr. z.B. usw. p. U.S. 5 5, 1,000 a, , ' 'tis dogs' don't l'h
     5. DOTMULTI MULTI , ,, a,,b é. ª ⓐ ⓐ. x/y & < > | ` `` '' a-b - -- 50 % ?! A. 9' 9's ,a 's €5 £. №5 ²."""
 
 
-WAITING = "writes there; waiting until it and all that it started have ended\n"
+WAITING = "writes there; waiting until it and its child processes have ended\n"
 
 
 def start(script, *arguments) -> subprocess.Popen:

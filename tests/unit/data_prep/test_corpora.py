@@ -130,7 +130,7 @@ def test_verses_of_two_bibles(tmp_path):
     expected = [("Am Anfang", "In the beginning"), ("das Licht war gut", "it was good  & light")]
     assert list(corpus.pairs("train")) == [*expected, ("Und es geschah", "Now it came to pass")]
     corpus.entry["verses"]["en"][1] = "package"
-    with pytest.raises(PreparationError, match="^en.tgz: holds no verses in package; the registry"):
+    with pytest.raises(PreparationError, match="^en.tgz: holds no verses in package; .*registry"):
         list(corpus.pairs("train"))
     (tmp_path / "registry.toml").write_text(
         (tmp_path / "registry.toml").read_text().replace('"package/text"], en', "], en")

@@ -59,7 +59,7 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["tatoeba"], ("fr", None), ["--target-lang is missing"]),
         (["tatoeba"], (None, "fr"), ["--source-lang is missing"]),
         (["tatoeba"], ("fr", "fr"), ["both fr"]),
-        (["tatoeba"], ("../fr", "en"), ["no language code"]),
+        (["tatoeba"], ("../fr", "en"), ["not a language code"]),
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
         (["tatoeba", "--test", "a", "b"], ("fr", "en"), ["--train"]),

@@ -115,6 +115,6 @@ def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value)
 
 def test_no_checkpoint(tmp_path):
     (tmp_path / "text").write_text("hello")
-    for name, words in (("text", "not a fairseq checkpoint"), ("nowhere", "there is no checkpoint")):
+    for name, words in (("text", "not a readable fairseq checkpoint"), ("nowhere", "there is no checkpoint")):
         with pytest.raises(SystemExit, match=words):
             tool.main([str(tmp_path / name), "--to", "transformer", "--output", str(tmp_path / "out.pt")])
