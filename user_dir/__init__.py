@@ -1,19 +1,19 @@
 """The Transformer (Vaswani et al. 2017) and its variants as a fairseq user directory.
 
-``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package, and so registers with
-fairseq what is here (:mod:`.registration`). In Python import fairseq first, or what needs it from here: without fairseq
-nothing is registered, so that a tool that scores or draws starts in a second and not in ten.
+``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package, which registers its
+architectures with fairseq (:mod:`.registration`). In Python, first import fairseq, or a module of this package that
+needs it. Without fairseq nothing is registered, so that a tool that scores or plots starts in a second, not in ten.
 """
 
 import sys
 
-# Modules that the pages of version 0.1.0 had users import, and where their contents are now.
+# Modules that users of version 0.1.0 were told to import, and their new places.
 MOVED = dict.fromkeys(("architectures", "layers", "masks", "model"), "variants")
 MOVED["exported_translator"] = "serving.exported_translator"
 
 
 class Moved:
-    """Python asks it for a module that is nowhere else."""
+    """An import hook, which Python asks for modules that it does not find elsewhere."""
 
     @staticmethod
     def find_spec(name: str, path=None, target=None):

@@ -2,6 +2,7 @@
 
 import operator
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -24,41 +25,47 @@ class VariantConfig(TransformerConfig):
     attention_value_dim: Optional[int] = option(
         None, "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"
     )
-    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "neither"]) = option(
+    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "scalars", "neither"]) = option(
         "neither",
-        "what distances are added to in encoder and decoder self-attention: a^K to keys, a^V to values "
-        "(Shaw et al. 2018, eq. 3 and 4, Table 3)",
+        "add a vector for each distance to keys, to values or to both (Shaw et al. 2018, eq. 3 and 4, Table 3), or a "
+        "scalar to the scores (Raffel et al. 2020, section 2.1)",
+    )
+    relative_attention: ChoiceEnum(["self", "all"]) = option(
+        "self",
+        "where to add relative positions: in self-attention of encoder and decoder, or in encoder–decoder attention "
+        "as well (Ontañón et al. 2022, section 4.1)",
     )
     relative_distance: int = option(
-        16, "k: farther distances are taken for this one: a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"
+        16, "k: distances are clipped to [-k, k], so a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"
     )
     relative_tables: ChoiceEnum(["per_head", "shared"]) = option(
-        "per_head", "a table for each head of each layer, or for each layer (Shaw et al. 2018, section 4.1: base, big)"
+        "per_head", "one table per head of each layer, or one per layer (Shaw et al. 2018, section 4.1: base, big)"
     )
     absolute_positions: ChoiceEnum(["add", "omit"]) = option(
         "add",
-        "add fairseq's position embeddings to those of the words, or omit them like "
+        "add fairseq's position embeddings to the word embeddings, or omit them like "
         "--no-token-positional-embeddings; scale and dropout stay (Shaw et al. 2018 replace them)",
     )
     restricted_attention: ChoiceEnum(["none", "encoder", "decoder", "both"]) = option(
-        "none", "whose self-attention is restricted to --neighbourhood (Vaswani et al. 2017, section 4)"
+        "none",
+        "where to restrict self-attention to --neighbourhood (Vaswani et al. 2017, section 4)",
     )
     neighbourhood: int = option(
         64, "r: a position sees itself and ⌊r/2⌋ positions on each side (Vaswani et al. 2017, section 4, Table 1)"
     )
     branched_attention: ChoiceEnum(["none", "encoder_decoder", "self", "both", "both_halves"]) = option(
         "none",
-        "weighted branches, an FFN in each, instead of attention and FFN: in every encoder layer, and in decoder "
-        "layers for the encoder–decoder attention, the masked self-attention or both, each with FFNs of width d_ff "
-        "together or with half of that (Ahmed et al. 2017, eq. 5–7)",
+        "replace attention and FFN by weighted branches with an FFN each, in every encoder layer and, in decoder "
+        "layers, in the encoder–decoder attention, the masked self-attention or both; the FFNs of an attention have "
+        "width d_ff in total, with both_halves half of it (Ahmed et al. 2017, eq. 5–7)",
     )
     branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = option(
         "per_branch",
-        "what FFN_i of a branch gets: its head and x, which the attention is given (per_branch); the heads of all "
-        "and x, as in the Transformer (shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)",
+        "input of FFN_i: its head and the block's input x (per_branch); all heads and x, as in the Transformer "
+        "(shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)",
     )
     branches: Optional[int] = option(
-        None, "M, a divisor of the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"
+        None, "M, which must divide the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"
     )
     branch_ffn: ChoiceEnum(["per_branch", "shared"]) = option(
         "per_branch",
@@ -66,14 +73,14 @@ class VariantConfig(TransformerConfig):
     )
     branch_weights: ChoiceEnum(["simplex", "softmax", "random"]) = option(
         "simplex",
-        "κ and α are kept on the simplex by --optimizer fused_adam, or are the softmax of free weights, or are drawn "
-        "in every step of the training and 1/M afterwards (Ahmed et al. 2017, sections 3 and 4.4, found both worse)",
+        "keep κ and α on the simplex (--optimizer fused_adam does), or make them the softmax of free weights, or draw "
+        "them at each training step and use 1/M afterwards (Ahmed et al. 2017, sections 3 and 4.4, found both worse)",
     )
     top_branches: Optional[int] = option(
-        None, "only so many branches count, those with the largest α (Ahmed et al. 2017, section 4.5); default: all"
+        None, "use only this many branches, those with the largest α (Ahmed et al. 2017, section 4.5); default: all"
     )
     branch_weights_init: ChoiceEnum(["uniform", "random"]) = option(
-        "uniform", "κ and α are at first 1/M, or random (Ahmed et al. 2017, section 4.1, has no distribution)"
+        "uniform", "initialise κ and α with 1/M or at random (Ahmed et al. 2017, section 4.1, has no distribution)"
     )
     autocast: ChoiceEnum(["off", "bf16"]) = option(
         "off",
@@ -82,33 +89,30 @@ class VariantConfig(TransformerConfig):
     )
 
 
-class UnsupportedOption(InputError):
-    """An option of fairseq's Transformer that our models do not carry."""
-
-
-# option: what to do instead. Every other option is implemented, so none is silently ignored.
+# Options of fairseq's Transformer that our models do not support, and the remedy. Every other option is implemented,
+# so none is silently ignored.
 UNSUPPORTED = {
-    "quant_noise_pq": "our attention multiplies the projections' weights directly; train without it",
-    "quant_noise_scalar": "our attention multiplies the projections' weights directly; train without it",
+    "quant_noise_pq": "train without it, because our attention multiplies the projections' weights directly",
+    "quant_noise_scalar": "train without it, because our attention multiplies the projections' weights directly",
     "adaptive_softmax_cutoff": "use a subword vocabulary, which the full softmax handles",
     "tie_adaptive_weights": "it belongs to --adaptive-softmax-cutoff, which is not supported",
     "tie_adaptive_proj": "it belongs to --adaptive-softmax-cutoff, which is not supported",
-    "adaptive_input": "use a subword vocabulary; fairseq's Transformer ignores this option",
-    "char_inputs": "use a subword vocabulary; fairseq's Transformer ignores this option",
+    "adaptive_input": "use a subword vocabulary (fairseq's Transformer ignores this option)",
+    "char_inputs": "use a subword vocabulary (fairseq's Transformer ignores this option)",
     "merge_src_tgt_embed": "prepare the data with a joint vocabulary and use --share-all-embeddings",
     "cross_self_attention": "use fairseq's own --arch transformer for it",
     "no_cross_attention": "use fairseq's own --arch transformer for it",
     "base_layers": "use fairseq's own --arch transformer for it",
-    "encoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
-    "decoder_xformers_att_config": "our attention runs on torch's scaled_dot_product_attention",
-    "export": "torch.jit.script cannot compile our attention; use nmt-translate or nmt-export-ctranslate2",
+    "encoder_xformers_att_config": "omit it, because our attention uses torch's scaled_dot_product_attention",
+    "decoder_xformers_att_config": "omit it, because our attention uses torch's scaled_dot_product_attention",
+    "export": "use nmt-translate or nmt-export-ctranslate2, because torch.jit.script cannot compile our attention",
     "encoder_layers_to_keep": "train with the number of layers that you want",
     "decoder_layers_to_keep": "train with the number of layers that you want",
 }
 
 
-# Options that are counts, and those that are probabilities. fairseq takes any number: some end in an assertion of
-# torch, others (no layers, a dropout of 1.5) train another model without a word.
+# Options that are counts, and those that are probabilities. fairseq accepts any number: some fail in an assertion of
+# torch, others (no layers, a dropout of 1.5) silently train another model.
 COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"]
 COUNTS += ["max_source_positions", "max_target_positions"]
 SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
@@ -116,34 +120,36 @@ COUNTS += [f"{side}.{name}" for side in ("encoder", "decoder") for name in SIDE]
 PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder.layerdrop", "decoder.layerdrop"]
 
 
-def refuse_impossible(cfg: VariantConfig) -> None:
-    """Raises InputError, naming the option and what to do, for sizes that no Transformer can have."""
+def refuse_options(cfg: VariantConfig) -> None:
+    """Raises InputError, naming each option and its remedy, for what our models do not support or no model can have."""
+    faults = [*unsupported(cfg), *impossible(cfg)]
+    if faults:
+        raise InputError("; ".join(faults))
+
+
+def unsupported(cfg: VariantConfig) -> Iterator[str]:
+    if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
+        for name, only in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
+            if getattr(cfg, name) != only:
+                option = f"--{name.replace('_', '-')}"
+                yield f"--branch-residual shared needs {option} {only}, not {getattr(cfg, name)}: omit {option}"
+    if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
+        yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
+    for name, remedy in UNSUPPORTED.items():
+        if value := getattr(cfg, name):
+            yield f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}"
+
+
+def impossible(cfg: VariantConfig) -> Iterator[str]:
     for names, allowed, wanted in (
-        (COUNTS, lambda number: number >= 1, "a number from 1 on"),
+        (COUNTS, lambda number: number >= 1, "at least 1"),
         (PROBABILITIES, lambda number: 0 <= number < 1, "a number from 0 to below 1"),
     ):
         for name in names:
             value = operator.attrgetter(name)(cfg)
             if value is not None and not allowed(value):
-                raise InputError(f"--{re.sub('[._]', '-', name)} {value}: give {wanted}")
+                yield f"--{re.sub('[._]', '-', name)} {value}: give {wanted}"
     for name in ("encoder", "decoder"):
-        side = getattr(cfg, name)
-        if side.embed_dim % side.attention_heads:
-            raise InputError(
-                f"--{name}-embed-dim {side.embed_dim} cannot be dealt out to --{name}-attention-heads "
-                f"{side.attention_heads}: choose a number of heads that divides the width"
-            )
-
-
-def refuse_unsupported(cfg: VariantConfig) -> None:
-    """Raises UnsupportedOption, naming the option and what to do, if `cfg` asks for what our models do not carry."""
-    if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
-        for name, only in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
-            if getattr(cfg, name) != only:
-                raise UnsupportedOption(
-                    f"--branch-residual shared has the sublayers of the Transformer, so --{name.replace('_', '-')} is "
-                    f"{only}, not {getattr(cfg, name)}: leave that option out, or take --branch-residual per_branch."
-                )
-    for name, remedy in UNSUPPORTED.items():
-        if value := getattr(cfg, name):
-            raise UnsupportedOption(f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}.")
+        width, heads = getattr(cfg, name).embed_dim, getattr(cfg, name).attention_heads
+        if heads > 0 and width % heads:
+            yield f"--{name}-embed-dim {width} is not divisible by --{name}-attention-heads {heads}: change one of them"

@@ -1,4 +1,4 @@
-"""Refusals of what cannot be worked with, said so that a person can fix it."""
+"""Errors in a user's input; each message says how to fix it."""
 
 import pathlib
 import re
@@ -7,38 +7,38 @@ import traceback
 
 
 class InputError(ValueError):
-    """An input that cannot be worked with; the message says in one line what is wrong, where, and how to fix it."""
+    """An invalid input. The message says in one line what is wrong, where, and how to fix it."""
 
 
 def functions(trace) -> list[str]:
-    """The names of the functions in which an exception was raised."""
+    """The names of the functions in a traceback."""
     return [frame.name for frame in traceback.extract_tb(trace)]
 
 
-def say_refusals_in_one_line() -> None:
-    """In a command of fairseq's, ends it with an InputError's message alone, without a traceback of twenty lines.
+def report_input_errors_in_one_line() -> None:
+    """Makes fairseq's commands end with an InputError's message alone, without a traceback of twenty lines.
 
-    Who imports this package in a program of their own keeps their sys.excepthook. A process that fairseq starts for a
-    GPU hands its traceback to the one that started it, which prints the last line of it here.
+    A program of your own that imports this package keeps its sys.excepthook. A process that fairseq starts for a GPU
+    passes its traceback to its parent process, which prints only the traceback's last line.
     """
     command = pathlib.Path(sys.argv[0] if sys.argv else "")
     if not command.name.startswith("fairseq-") and command.parent.name != "fairseq_cli":
         return
-    usual = sys.excepthook
+    previous_hook = sys.excepthook
 
-    def say(kind, error, trace):
-        ours = rf"\n{re.escape(__package__)}\.[\w.]+: (.*)"  # how the traceback of an error of ours ends
-        last = str(error).rpartition("Traceback (most recent call last)")[2]  # its cause's comes before
+    def hook(kind, error, trace):
+        ours = rf"\n{re.escape(__package__)}\.[\w.]+: (.*)"  # the end of the traceback of an error of ours
+        last_trace = str(error).rpartition("Traceback (most recent call last)")[2]  # its cause's comes first
         if isinstance(error, InputError):
-            said = str(error)
-        elif kind.__name__ == "ProcessRaisedException" and (found := re.search(ours, last, re.DOTALL)):
-            said = found[1]
-        elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it asks for a task
-            said = f"{error}: add --max-tokens 4096, say"
+            message = str(error)
+        elif kind.__name__ == "ProcessRaisedException" and (match := re.search(ours, last_trace, re.DOTALL)):
+            message = match[1]
+        elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it sets up the task
+            message = f"{error}: for example, add --max-tokens 4096"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in functions(trace):
-            said = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
+            message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         else:
-            return usual(kind, error, trace)
-        print(*said.split(), file=sys.stderr)
+            return previous_hook(kind, error, trace)
+        print(*message.split(), file=sys.stderr)
 
-    sys.excepthook = say
+    sys.excepthook = hook

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Writes files completely or not at all."""
 
 import pathlib
 import tempfile
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
-    """`save` writes a temporary file, which is then moved to `path`, so that `path` is never half-written.
+    """Has `save` write a temporary file and moves it to `path`, so that `path` is never half-written.
 
-    If two commands write to the same `path` at once, the file of the one that ends last remains. A pipe or a device
-    (/dev/stdout) is written to directly.
+    If two commands write to the same `path` at once, the file of the one that finishes last remains. Pipes and devices
+    (/dev/stdout) are written to directly.
     """
     if path.exists() and not path.is_file():
         save(path)

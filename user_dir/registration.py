@@ -1,17 +1,17 @@
 """Importing this module
 
 1. refuses a fairseq whose encoder skips custom layers at inference,
-2. lets torch load fairseq's checkpoints without switching its weights-only safety off,
+2. lets torch load fairseq's checkpoints without disabling its weights-only safety,
 3. registers architectures, optimizer, criterion and task with fairseq,
-4. has fairseq's commands say an InputError in one line.
+4. makes fairseq's commands report an InputError in one line.
 """
 
 from .checkpoints.compatibility import allow_fairseq_checkpoints, refuse_bypassing_fairseq
-from .errors import say_refusals_in_one_line
+from .errors import report_input_errors_in_one_line
 
 refuse_bypassing_fairseq()
 allow_fairseq_checkpoints()
-say_refusals_in_one_line()
+report_input_errors_in_one_line()
 
 from . import task  # noqa: E402,F401  (they must follow the check)
 from .training import criterion, optimizer  # noqa: E402,F401

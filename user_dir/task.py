@@ -1,6 +1,6 @@
 """The task `fast_translation`: fairseq's `translation` for long trainings and fast searches.
 
-fairseq comes here to train and to search, so this is where both are prepared and what they are given is checked.
+fairseq calls the task to train and to search, so the input of both is checked here.
 """
 
 import argparse
@@ -28,40 +28,40 @@ from .training.processes import end_with_torchrun, refuse_processes
 class FastTranslationConfig(TranslationConfig):
     lenpen_form: ChoiceEnum([*LENGTH_PENALTIES]) = option(
         "fairseq",
-        "hypotheses' log-probabilities are divided by length^A, A of --lenpen (fairseq), or by ((5 + length)/6)^A "
+        "divide hypotheses' log-probabilities by length^A with the A of --lenpen (fairseq), or by ((5 + length)/6)^A "
         "(vaswani: Vaswani et al. 2017, section 6.1)",
     )
 
 
 @register_task("fast_translation", dataclass=FastTranslationConfig)
 class FastTranslationTask(TranslationTask):
-    """fairseq's `translation`; a checkpoint of one task is one of the other.
+    """fairseq's `translation`; the checkpoints of both tasks are interchangeable.
 
-    - It refuses data, checkpoints, processes and options that could not be trained with, before a training begins.
-    - It searches with BeamSearchGenerator, and has the paper's length penalty.
+    - It refuses unusable data, checkpoints, processes and options before a training begins.
+    - It searches with BeamSearchGenerator, and offers the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
-    - The log of a training has `memory_gb`, the resident memory of the process and its data-loader workers.
+    - The training log has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
 
     epochs = None  # the iterator over the training set
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """As fairseq's; raises InputError for a folder that is no data-bin."""
+        """As fairseq's; raises InputError for a folder without binarised data."""
         refuse_folder(cfg)
         return super().setup_task(cfg, **kwargs)
 
     def build_model(self, cfg, from_checkpoint=False):
-        """fairseq builds a model to train it, or to load a checkpoint into it.
+        """Called by fairseq to train the model, or to load a checkpoint into it.
 
         Raises:
-            InputError: for what cannot be trained with or continued from, and options that run code at loading
+            InputError: for unusable training options, data or checkpoints, and for options that run code when loaded
         """
         if from_checkpoint:
             refuse_evaluated("the checkpoint", "model", cfg)
             return super().build_model(cfg, from_checkpoint)
         options = training_options(self.cfg)
-        if options is None:  # a program builds a model by itself
+        if options is None:  # a program builds a model without training it
             return super().build_model(cfg, from_checkpoint)
         refuse_processes(options)
         end_with_torchrun()
@@ -74,27 +74,27 @@ class FastTranslationTask(TranslationTask):
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
-        built = super().build_generator(models, args, seq_gen_cls, **kwargs)
-        if isinstance(built, SequenceGenerator):  # and not the scores of references, which have no penalty
-            built.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](built.len_penalty)
-        return built
+        generator = super().build_generator(models, args, seq_gen_cls, **kwargs)
+        if isinstance(generator, SequenceGenerator):  # fairseq's scorer of references has no length penalty
+            generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
+        return generator
 
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
         """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.
 
         fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
-        and owns a worker process, which lives until Python's collector finds the cycle: dozens of epochs later.
+        and owns a worker process, which lives until Python's garbage collector finds the cycle, dozens of epochs later.
         """
         if not update_epoch_batch_itr:
             return super().get_batch_iterator(dataset, *args, **kwargs)
 
-        def of_epoch(epoch: int):
-            own = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
-            return super(FastTranslationTask, self).get_batch_iterator(dataset, *args, **own)
+        def make_iterator(epoch: int):
+            options = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
+            return super(FastTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         if self.epochs is None or self.epochs.dataset is not dataset:
-            self.epochs = of_epoch(kwargs.get("epoch", 1))
-            self.epochs.batch_sampler = lambda dataset, epoch: of_epoch(epoch).frozen_batches  # asked for later epochs
+            self.epochs = make_iterator(kwargs.get("epoch", 1))
+            self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches  # of later epochs
         return self.epochs
 
     def reduce_metrics(self, logging_outputs, criterion):
@@ -104,17 +104,17 @@ class FastTranslationTask(TranslationTask):
 
 
 def training_options(task_cfg) -> argparse.Namespace | None:
-    """The options of fairseq-train or fairseq-hydra-train to which a task's belong; None where it was set up alone."""
-    everything = task_cfg._get_root() if isinstance(task_cfg, DictConfig) else {}
-    if "checkpoint" not in everything:
+    """The options of the fairseq-train or fairseq-hydra-train that set up the task; None if another program did."""
+    root = task_cfg._get_root() if isinstance(task_cfg, DictConfig) else {}
+    if "checkpoint" not in root:
         return None
-    groups = (everything[name] for name in ("common", "distributed_training", "dataset", "checkpoint"))
-    optimizer = everything["optimizer"] and everything["optimizer"]["_name"]
+    groups = (root[name] for name in ("common", "distributed_training", "dataset", "checkpoint"))
+    optimizer = root["optimizer"] and root["optimizer"]["_name"]
     return argparse.Namespace(**{name: group[name] for group in groups for name in group}, optimizer=optimizer)
 
 
 def resident_memory() -> int | None:
-    """Bytes of this process and of those that it has started by multiprocessing; None where this is not Linux."""
+    """Bytes of this process and of its multiprocessing children; None outside Linux."""
     total = 0
     for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
         try:

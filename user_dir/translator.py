@@ -1,4 +1,4 @@
-"""The face of translating in Python: ``from user_dir.translator import Translator``."""
+"""Translation in Python: ``from user_dir.translator import Translator``."""
 
 from .serving.translator import Translator
 

@@ -1,4 +1,4 @@
-"""The face of a variant from outside: all that one imports to add a family, an option or an attention."""
+"""Everything that a variant outside this package imports to add a family, an option or an attention."""
 
 from .attention.masks import additive
 from .attention.multihead import MultiheadAttention

@@ -88,14 +88,7 @@ class TreebankPreparation(Preparation):
                 raise PreparationError(f"{given}: no trees with words; name others with --{part}")
         return counts
 
-    def tok(self, folder: Path) -> dict:
-        """As they are."""
-        return self.copied(folder, "raw", PARTS)
-
     def clean(self, folder: Path) -> dict:
         """All of them."""
-        return self.copied(folder, "tok", PARTS[:1])
-
-    def copied(self, folder: Path, stage: str, parts: tuple[str, ...]) -> dict:
-        names = [f"{part}.{side}" for part in parts for side in SIDES]
-        return {name: write_lines(folder / name, read_lines(self.output / stage / name)) for name in names}
+        names = [f"train.{side}" for side in SIDES]
+        return {name: write_lines(folder / name, read_lines(self.output / "tok" / name)) for name in names}

@@ -1,4 +1,4 @@
-"""What nobody can train with: options, data and checkpoints. fairseq-train ends in one line that says how to mend it.
+"""Options, data and checkpoints that cannot be trained with: fairseq-train ends in one line that says how to fix it.
 
 Bad corpora are in unit/data_prep/, translations and pictures in unit/tools/.
 """
@@ -27,13 +27,13 @@ TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddin
 
 
 def begin():
-    """fairseq-train's first steps: the rest of them takes half a second, to turn its options into a configuration."""
+    """fairseq-train's first steps, without the half second in which it turns its options into a configuration."""
     args = options.parse_args_and_arch(options.get_training_parser(), sys.argv[1:])
     tasks.setup_task(args).build_model(args)
 
 
 def refused(capsys, monkeypatch, data, save_dir, family, words, common=TRAINED, main=train.cli_main) -> str:
-    """The last line of fairseq-train, which fails and writes nothing."""
+    """The last line of fairseq-train, which has to fail and to write nothing."""
     before = {path: path.read_bytes() for path in save_dir.rglob("*") if path.is_file()} if save_dir.is_dir() else {}
     words = f"{data} --save-dir {save_dir} --arch {family}_tiny --max-update 2 --cpu {common} {words}".split()
     monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
@@ -50,73 +50,62 @@ def refused(capsys, monkeypatch, data, save_dir, family, words, common=TRAINED, 
 
 
 MODELS = [
-    (PLAIN, "--encoder-attention-heads 3", "--encoder-embed-dim 32 cannot be dealt out .*-heads 3: choose a number"),
-    (PLAIN, "--decoder-attention-heads 5", "--decoder-embed-dim 32 cannot be dealt out .*-heads 5: choose a number"),
-    (PLAIN, "--decoder-attention-heads 0", "--decoder-attention-heads 0: give a number from 1 on"),
-    (PLAIN, "--encoder-attention-heads -4", "--encoder-attention-heads -4: give a number from 1 on"),
-    (PLAIN, "--encoder-layers 0", "--encoder-layers 0: give"),
+    (PLAIN, "--encoder-attention-heads 3", "--encoder-embed-dim 32 .*--encoder-attention-heads 3: "),
+    (PLAIN, "--decoder-attention-heads 5", "--decoder-embed-dim 32 .*--decoder-attention-heads 5: "),
+    (PLAIN, "--decoder-attention-heads 0", "--decoder-attention-heads 0: give"),
+    (PLAIN, "--encoder-attention-heads -4", "--encoder-attention-heads -4: give"),
+    (PLAIN, "--encoder-layers 0 --decoder-layers 0", "--encoder-layers 0: give .*; --decoder-layers 0: give"),
     (PLAIN, "--decoder-layers -1", "--decoder-layers -1: give"),
     (PLAIN, "--encoder-embed-dim 0", "--encoder-embed-dim 0: give"),
     (PLAIN, "--decoder-ffn-embed-dim -4", "--decoder-ffn-embed-dim -4: give"),
     (PLAIN, "--attention-key-dim 0", "--attention-key-dim 0: give"),
     (PLAIN, "--attention-value-dim -3", "--attention-value-dim -3: give"),
     (PLAIN, "--max-source-positions 0", "--max-source-positions 0: give"),
-    (PLAIN, "--dropout 1.5", "--dropout 1.5: give a number from 0 to below 1"),
+    (PLAIN, "--dropout 1.5", "--dropout 1.5: give"),
     (PLAIN, "--attention-dropout -1", "--attention-dropout -1.0: give"),
     (PLAIN, "--encoder-layerdrop 2", "--encoder-layerdrop 2.0: give"),
     (PLAIN, "--lr abc", "argument --lr: invalid .* 'abc'"),
     (PLAIN, "--nonsense 3", "unrecognized arguments: --nonsense 3"),
     (PLAIN, "--autocast fp8", "argument --autocast: invalid choice: 'fp8' .*bf16"),
     (PLAIN, "--absolute-positions none", "argument --absolute-positions: invalid choice: 'none' .*'add', 'omit'"),
-    (PLAIN, "--quant-noise-pq 0.1", "--quant-noise-pq 0.1 is not supported by this --arch: .*train without it"),
-    (
-        PLAIN,
-        "--adaptive-softmax-cutoff 5",
-        "--adaptive-softmax-cutoff .* is not supported .*: use a subword vocabulary",
-    ),
+    (PLAIN, "--quant-noise-pq 0.1", "--quant-noise-pq 0.1 .*: train without it"),
+    (PLAIN, "--adaptive-softmax-cutoff 5", "--adaptive-softmax-cutoff .*: use a subword vocabulary"),
     ("vaswani", "", "argument --arch/-a: invalid choice: 'vaswani_tiny'"),
-    (RELATIVE, "--relative-distance -1", r"cannot be negative \(-1\): give --relative-distance 0 or more"),
+    (RELATIVE, "--relative-distance -1", "-1.*: give .*0"),
     (RELATIVE, "--relative-distance many", "argument --relative-distance: invalid int value: 'many'"),
     (RELATIVE, "--relative-tables own", "argument --relative-tables: invalid choice: 'own' .*'per_head', 'shared'"),
     (RELATIVE, "--relative-positions all", "argument --relative-positions: invalid choice: 'all'"),
-    (WEIGHTED, f"{BRANCHES} --branches 0", "--branches 0: give a number from 1 on"),
+    (WEIGHTED, f"{BRANCHES} --branches 0", "--branches 0: give"),
     (WEIGHTED, f"{BRANCHES} --branches -2", "--branches -2: give"),
-    (WEIGHTED, f"{BRANCHES} --branches 3", "4 heads cannot be dealt out to 3 branches: .*Choose a number of branches"),
-    (WEIGHTED, f"{BRANCHES} --encoder-ffn-embed-dim 30", "width 30 cannot be dealt out to 4 branches .*Choose a width"),
+    (WEIGHTED, f"{BRANCHES} --branches 3", "4 heads .*3 branches.*: change --branches"),
+    (WEIGHTED, f"{BRANCHES} --encoder-ffn-embed-dim 30", "width 30 .*4 branches.*: change"),
     (WEIGHTED, f"{BRANCHES} --branch-weights own", "argument --branch-weights: invalid choice: 'own'"),
-    (
-        WEIGHTED,
-        f"{BRANCHES} --branch-residual shared --branched-attention self",
-        "--branched-attention is encoder_decoder, not self: leave that option out",
-    ),
-    (
-        WEIGHTED,
-        f"{BRANCHES} --branch-residual shared --branch-ffn shared",
-        "--branch-ffn is per_branch, not shared: leave that option out",
-    ),
-    (WEIGHTED, f"{BRANCHES} --fp16", "with --fp16 also --fp16-no-flatten-grads"),
-    (WEIGHTED, f"{BRANCHES} --ddp-backend fully_sharded", "train with --ddp-backend pytorch_ddp"),
-    (WEIGHTED, "--optimizer adam", "train with --optimizer fused_adam"),
-    (WEIGHTED, "--optimizer adafactor", "train with --optimizer fused_adam"),
+    (WEIGHTED, f"{BRANCHES} --branch-residual shared --branched-attention self", ": omit --branched-attention"),
+    (WEIGHTED, f"{BRANCHES} --branch-residual shared --branch-ffn shared", ": omit --branch-ffn"),
+    (WEIGHTED, f"{BRANCHES} --fp16", "--fp16-no-flatten-grads"),
+    (WEIGHTED, f"{BRANCHES} --ddp-backend fully_sharded", "--ddp-backend pytorch_ddp"),
+    (WEIGHTED, "--optimizer adam", "--optimizer fused_adam"),
+    (WEIGHTED, "--optimizer adafactor", "--optimizer fused_adam"),
 ]
-# These are looked at when the options have become a configuration, or when there is a model to optimize.
+# These are checked when the options have become a configuration, or when there is a model to optimize.
 OPTIMIZERS = [
-    (PLAIN, "--bf16", "--bf16 is for TPUs.*: train with --autocast bf16"),
-    (PLAIN, "--max-tokens 1", "--max-tokens 1: the shortest sentence of .* has 2: give as many at least"),
-    (PLAIN, "--adam-betas 0.9", r"--adam-betas 0.9: give two numbers, such as '\(0.9, 0.98\)'"),
+    (PLAIN, "--bf16", "--bf16 .*: train with --autocast bf16"),
+    (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2: give"),
+    (PLAIN, "--max-tokens 1", "--max-tokens 1: .* has 2: give"),
+    (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),
     (PLAIN, "--adam-betas (0.9,x)", "--adam-betas .*: give two numbers"),
-    (PLAIN, "--adam-betas (0.9,1.5)", "Invalid beta parameter at index 1: 1.5: change --lr, --adam-betas"),
-    (PLAIN, "--lr -1", "Invalid learning rate: -1.0: change --lr"),
-    (PLAIN, "--adam-eps -1", "Invalid epsilon value: -1.0: change .*--adam-eps"),
-    (PLAIN, "--fp16-adam-stats", "--fp16-adam-stats needs --optimizer adam"),
-    (WEIGHTED, f"{BRANCHES} --ddp-backend slowmo", "train with --ddp-backend pytorch_ddp"),
-    (WEIGHTED, "--branch-frozen-updates 10", "frozen for the last 10 updates before --max-update 2 .*set a larger"),
+    (PLAIN, "--adam-betas (0.9,1.5)", "1.5: change .*--adam-betas"),
+    (PLAIN, "--lr -1", "-1.0: change --lr"),
+    (PLAIN, "--adam-eps -1", "-1.0: change .*--adam-eps"),
+    (PLAIN, "--fp16-adam-stats", "--fp16-adam-stats .*--optimizer adam"),
+    (WEIGHTED, f"{BRANCHES} --ddp-backend slowmo", "--ddp-backend pytorch_ddp"),
+    (WEIGHTED, "--branch-frozen-updates 10", "--max-update 2 .*: set .*--branch-frozen-updates"),
 ]
 
 
 @pytest.mark.parametrize("family, more, words", MODELS, ids=lambda value: value[-40:])
 def test_models(capsys, monkeypatch, copies, tmp_path, family, more, words):
-    # which do not know Adam's options
+    # Other optimizers do not know Adam's options.
     common = f"{TASK} --lr 0.1 --max-tokens 500" if "--optimizer ada" in more else TRAINED
     assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more, common, begin))
 
@@ -128,7 +117,7 @@ def test_optimizers(capsys, monkeypatch, copies, tmp_path, family, more, words):
 
 def test_no_optimizer(capsys, monkeypatch, copies, tmp_path):
     line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "", f"{TASK} --lr 0.1 --max-tokens 500")
-    assert line == "--optimizer is missing: add --optimizer fused_adam"
+    assert re.search("--optimizer .*: add --optimizer fused_adam", line)
 
 
 def test_no_batch_size(command, copies, tmp_path):
@@ -136,13 +125,13 @@ def test_no_batch_size(command, copies, tmp_path):
     more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path} --lr 0.1 --optimizer fused_adam"
     done = command("fairseq-train", copies, *more.split(), ok=False)
     assert "Traceback" not in done.stderr
-    assert re.search("--max-tokens or --batch-size: add --max-tokens 4096", done.stderr.splitlines()[-1])
+    assert re.search("--max-tokens or --batch-size: .*add --max-tokens", done.stderr.splitlines()[-1])
 
 
 def test_the_checkpoint_of_another_model_in_the_folder(capsys, monkeypatch, copies, trained, tmp_path):
     shutil.copy(trained, tmp_path)
     line = refused(capsys, monkeypatch, copies, tmp_path, PLAIN, "--decoder-ffn-embed-dim 48")
-    assert re.search(r"fc1.weight is \[64, 32\] there and \[48, 32\] here: choose another --save-dir, or remove", line)
+    assert re.search(r"fc1.weight .*\[64, 32\] .*\[48, 32\].*: choose another --save-dir", line)
 
 
 def written(name, content):
@@ -158,18 +147,26 @@ def removed(pattern):
 
 
 FEW = b"w1 5\nw2 5\n"
+AGAIN = "prepare the data again"
+
+
+def both(*spoils):
+    return lambda folder: [spoil(folder) for spoil in spoils]
+
+
 DATA = [
-    (cut("train.src-tgt.src.bin", 100), "train.src-tgt.src.bin has 100 of [0-9,]+ bytes: prepare the data again"),
-    (removed("train.src-tgt.tgt.bin"), "train.src-tgt.tgt.bin is missing: prepare the data again"),
-    (cut("valid.src-tgt.tgt.idx", 100), "valid.src-tgt.tgt.idx is cut off: prepare the data again"),
-    (cut("train.src-tgt.src.idx", 3), "train.src-tgt.src.idx is cut off: prepare the data again"),
-    (written("dict.src.txt", FEW), "dict.src.txt has 6 words and .*train.src-tgt.src.bin has word number 1.: they are"),
-    (written("dict.tgt.txt", FEW), "dict.tgt.txt has 6 words and .*tgt.bin has word number 1.: .*prepare the data"),
-    (removed("dict.tgt.txt"), r"dict.tgt.txt is missing \(there: dict.src.txt\): prepare the data again, or name"),
-    (removed("valid*"), "spoilt has no valid.src-tgt.src.idx: prepare the data again"),
-    (removed("train*"), "spoilt has no train.src-tgt.src.idx: prepare the data again"),
+    (cut("train.src-tgt.src.bin", 100), f"train.src-tgt.src.bin has 100 of [0-9,]+ bytes: {AGAIN}"),
+    (removed("train.src-tgt.tgt.bin"), f"train.src-tgt.tgt.bin is missing: {AGAIN}"),
+    (cut("valid.src-tgt.tgt.idx", 100), f"valid.src-tgt.tgt.idx is truncated: {AGAIN}"),
+    (cut("train.src-tgt.src.idx", 3), f"train.src-tgt.src.idx is truncated: {AGAIN}"),
+    (written("dict.src.txt", FEW), f"dict.src.txt has 6 words .*train.src-tgt.src.bin .* 1.: {AGAIN}"),
+    (written("dict.tgt.txt", FEW), f"dict.tgt.txt has 6 words .*tgt.bin .* 1.: {AGAIN}"),
+    (removed("dict.tgt.txt"), rf"dict.tgt.txt is missing .*dict.src.txt.*: {AGAIN}.* --target-lang"),
+    (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
+    (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),
+    (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx: .*; .*tgt.bin is missing"),
     (removed("*"), "spoilt has no data .*: name the folder data-bin"),
-    (shutil.rmtree, "there is no folder .*spoilt: name the folder data-bin"),
+    (shutil.rmtree, "no folder .*spoilt: name the folder data-bin"),
 ]
 
 
@@ -197,7 +194,7 @@ def test_raw_data_have_no_index(copies, tmp_path):
 
 def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
     line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "-s de -t en")
-    assert re.search(r"dict.de.txt is missing \(there: dict.src.txt, dict.tgt.txt\): .* with --source-lang", line)
+    assert re.search("dict.de.txt and .*dict.en.txt are missing .*dict.src.txt, dict.tgt.txt.*: .* --source-lang", line)
 
 
 @pytest.fixture(scope="module")
@@ -211,25 +208,25 @@ def trained(command, copies, tmp_path_factory):
 
 CHECKPOINTS = [
     (PLAIN, "--restore-file {folder}/nowhere.pt", "--restore-file: there is no checkpoint .*nowhere.pt: name another"),
-    (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a fairseq checkpoint that can be read .*name another"),
-    (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a fairseq checkpoint that can be read .*name another"),
+    (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*name another"),
+    (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}", "--restore-file: there is no checkpoint"),
     (PLAIN, "--finetune-from-model {folder}/nowhere.pt", "--finetune-from-model: there is no checkpoint .*nowhere.pt"),
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
     (
         RELATIVE,
         "--restore-file {trained}",
-        "another model .vaswani_transformer_tiny. than is to be trained: .*relative_keys is missing there and .* here",
+        "another model .vaswani_transformer_tiny.*relative_keys .*missing.*: name another file",
     ),
     (
         PLAIN,
         "--restore-file {trained} --encoder-layers 3",
-        "layers.2.*missing there and .*: name another file, or leave --restore-file out",
+        "layers.2.*missing.*: name another file, or omit --restore-file",
     ),
     (
         PLAIN,
         "--finetune-from-model {trained} --encoder-embed-dim 64",
-        r"is \[\d+, 32\] there and \[\d+, 64\] here: name",
+        r"\[\d+, 32\] .*\[\d+, 64\].*: name",
     ),
     # fairseq's own words
     (PLAIN, "--restore-file {trained} --finetune-from-model {trained}", "can not be specified together"),
@@ -244,7 +241,7 @@ def test_checkpoints(capsys, monkeypatch, copies, trained, tmp_path, family, mor
     assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more))
 
 
-def test_a_fine_tuning_goes_on_without_its_beginning(monkeypatch, trained):
+def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained):
     """As in fairseq, which reads that file once."""
     seen = []
     monkeypatch.setattr(training_input, "refuse_another_model", lambda path, *_: seen.append(path))
@@ -253,10 +250,10 @@ def test_a_fine_tuning_goes_on_without_its_beginning(monkeypatch, trained):
     assert seen == [trained]
 
 
-def test_a_foreign_file_to_go_on_from(capsys, monkeypatch, copies, tmp_path):
+def test_a_foreign_file_to_continue_from(capsys, monkeypatch, copies, tmp_path):
     (tmp_path / "checkpoint_last.pt").write_text("hello")
     line = refused(capsys, monkeypatch, copies, tmp_path, PLAIN, "")
-    assert re.search("_last.pt is not a fairseq checkpoint .*: choose another --save-dir, or remove it to train", line)
+    assert re.search("_last.pt is not a readable fairseq checkpoint .*: choose another --save-dir", line)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +283,7 @@ def test_the_line_is_all_that_python_adds(command, copies, tmp_path):
     more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path} --encoder-attention-heads 3 {TRAINED}"
     done = command("fairseq-train", copies, *more.split(), ok=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("--encoder-embed-dim 32 cannot be dealt out")
+    assert done.stderr.splitlines()[-1].startswith("--encoder-embed-dim 32")
 
 
 HYDRA = [
@@ -297,7 +294,7 @@ HYDRA = [
 
 @pytest.mark.parametrize("more, words", HYDRA)
 def test_hydra(command, copies, tmp_path, more, words):
-    """Before the loader's thread lives, which would have the last word. The line below ours is hydra's."""
+    """The error comes before the data loader's thread starts. The line below ours is hydra's."""
     config = ["--config-dir", PROJECT / "examples/hydra", "--config-name", "vaswani_transformer"]
     places = [f"common.user_dir={PROJECT / 'user_dir'}", f"task.data={copies}", f"checkpoint.save_dir={tmp_path}"]
     own = ["model._name=weighted_transformer_tiny", "optimization.max_update=2", *more.split()]

@@ -99,7 +99,7 @@ def invoke(copies, tmp_path, monkeypatch):
 def test_no_command_runs_what_a_checkpoint_pickles(invoke, good, marker, tmp_path, name):
     torch.save({**good, "extra_state": {"": Bomb(marker)}}, tmp_path / "bad.pt")
     line = invoke(name)
-    assert re.search("Weights only load failed|not a fairseq checkpoint that can be read", line)
+    assert re.search("Weights only load failed|not a readable fairseq checkpoint", line)
 
 
 def legacy(state, path):
@@ -115,7 +115,7 @@ def pickled(state, path):
 def test_nowhere_in_a_checkpoint(good, marker, tmp_path, place, save):
     save({**good, place: argparse.Namespace(deep=[Bomb(marker)])}, tmp_path / "bad.pt")
     for mmap in (False, True):
-        with pytest.raises(InputError, match="not a fairseq checkpoint that can be read"):
+        with pytest.raises(InputError, match="not a readable fairseq checkpoint"):
             load(tmp_path / "bad.pt", mmap)
     with pytest.raises(pickle.UnpicklingError):
         torch.load(tmp_path / "bad.pt")
@@ -182,7 +182,7 @@ def test_old_options_beside_the_new_ones(invoke, good, marker, tmp_path):
 
 
 def test_a_configuration_is_not_evaluated(marker):
-    """fairseq calls eval() on --adam-betas, which stand in a configuration of fairseq-hydra-train, too."""
+    """fairseq calls eval() on --adam-betas, also from a configuration of fairseq-hydra-train."""
     from user_dir.training.optimizer import refuse_betas
 
     for betas in (f"open({str(marker)!r}, 'w')", "(0.9,)", 0.9, "0.9, x"):

@@ -79,7 +79,7 @@ def test_cached_decoding_equals_full(alibi, build, batch, options):
 
 @pytest.mark.parametrize("positions", ["keys", "values", "keys_and_values"])
 def test_two_self_attentions_are_refused_by_name(alibi, build, positions):
-    with pytest.raises(InputError, match="--relative-positions and --alibi-steepest .* leave out all but one"):
+    with pytest.raises(InputError, match="--relative-positions and --alibi-steepest .*: omit"):
         build("alibi_transformer_base", relative_positions=positions)
 
 

@@ -1,4 +1,4 @@
-"""Options of fairseq's Transformer: each is carried, or refused by name."""
+"""Options of fairseq's Transformer: each is supported, or refused by name."""
 
 import argparse
 from dataclasses import fields
@@ -7,14 +7,14 @@ import pytest
 from fairseq import models
 from fairseq.models.transformer import TransformerConfig
 
-from user_dir.config import UNSUPPORTED, UnsupportedOption, VariantConfig
+from user_dir.config import UNSUPPORTED, VariantConfig
 from user_dir.errors import InputError
 
 
 @pytest.mark.parametrize("option", UNSUPPORTED)
-def test_options_that_are_not_carried_are_refused_by_name(build, option):
+def test_unsupported_options_are_refused_by_name(build, option):
     value = {"quant_noise_pq": 0.1, "quant_noise_scalar": 0.1, "base_layers": 1}.get(option, "1")
-    with pytest.raises(UnsupportedOption, match=f"--{option.replace('_', '-')} .*not supported"):
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*: "):
         build("vaswani_transformer_base", **{option: value})
 
 
@@ -25,7 +25,7 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
     offered = {action.dest for action in parser._actions} - {"help"}
     ours = {field.name for field in fields(VariantConfig)} - {field.name for field in fields(TransformerConfig)}
     sides = "embed_path embed_dim ffn_embed_dim layers attention_heads normalize_before learned_pos layerdrop"
-    carried = {f"{side}_{option}" for side in ("encoder", "decoder") for option in sides.split()} | set(
+    supported = {f"{side}_{option}" for side in ("encoder", "decoder") for option in sides.split()} | set(
         """activation_fn dropout attention_dropout activation_dropout relu_dropout max_source_positions
         max_target_positions decoder_output_dim share_decoder_input_output_embed share_all_embeddings
         no_token_positional_embeddings layernorm_embedding no_scale_embedding checkpoint_activations offload_activations
@@ -33,9 +33,14 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
     )
     belong_to_refused = """quant_noise_pq_block_size adaptive_softmax_dropout adaptive_softmax_factor
         base_sublayers base_shuffle"""
-    assert offered == ours | carried | set(UNSUPPORTED) | set(belong_to_refused.split())
+    assert offered == ours | supported | set(UNSUPPORTED) | set(belong_to_refused.split())
 
 
 def test_heads_that_do_not_divide_the_width_are_refused(build):
     with pytest.raises(InputError, match="--decoder-attention-heads 3"):
         build("vaswani_transformer_base", decoder_attention_heads=3)
+
+
+def test_all_faults_are_reported_at_once(build):
+    with pytest.raises(InputError, match="--export .*; --dropout 1.5: .*; --encoder-embed-dim .*-heads 3: "):
+        build("vaswani_transformer_base", export=True, dropout=1.5, encoder_attention_heads=3)

@@ -7,9 +7,9 @@ import traceback
 import pytest
 from torch.multiprocessing import ProcessRaisedException
 
-from user_dir.config import UnsupportedOption
-from user_dir.errors import InputError, say_refusals_in_one_line
+from user_dir.errors import InputError, report_input_errors_in_one_line
 from user_dir.serving.translator import Translator
+from user_dir.weighted.training import BranchTrainingError
 
 
 @pytest.mark.parametrize("wrapped", [asyncio.create_task, lambda opening: asyncio.wait_for(opening, 60)])
@@ -34,7 +34,7 @@ def hook(monkeypatch):
     def hook(command):
         monkeypatch.setattr(sys, "argv", [command])
         monkeypatch.setattr(sys, "excepthook", usual)
-        say_refusals_in_one_line()
+        report_input_errors_in_one_line()
         return None if sys.excepthook is usual else sys.excepthook
 
     return hook
@@ -62,9 +62,9 @@ def raised_in_another_process(error):
     "error, words",
     [
         (InputError("x is not\n  y: do z"), "x is not y: do z\n"),
-        (UnsupportedOption("not so"), "not so\n"),
+        (BranchTrainingError("not so"), "not so\n"),
         (ValueError("a mistake"), "traceback of ValueError\n"),
-        (raised_in_another_process(UnsupportedOption("not\nso")), "not so\n"),
+        (raised_in_another_process(BranchTrainingError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
     ],
     ids=lambda value: str(value)[:20].strip(),

@@ -53,4 +53,4 @@ def test_fairseqs_own_is_trained_as_the_plain_one():
 
 def test_another_name_is_one_line():
     message = printed("transformers", ok=False)
-    assert message == f"transformers is none of {', '.join(families.FAMILIES)}, transformer\n"
+    assert message == f"transformers: choose one of {', '.join(families.FAMILIES)}, transformer\n"

@@ -1,15 +1,14 @@
-"""What a decoder's attentions keep while a batch is decoded, one token at a time.
+"""The caches of a decoder's attentions while a batch is decoded, one token at a time.
 
-Each attention has a cache of its own. This is the only file that knows where it is: in fairseq's incremental state, a
-dict that the decoder hands to all of its layers. B counts rows: the beams of all sentences.
+Each attention has its own cache. Only this file knows where it is: in fairseq's incremental state, a dict that the
+decoder passes to all of its layers. B counts rows: the beams of all sentences.
 """
 
 import torch
 from torch import Tensor
 
-ONE_ORDER = (
-    "one order"  # entry of the incremental state while the decoder reorders it: what one cache finds out for all
-)
+# Entry of the incremental state while the decoder reorders it: `answers`, by which the caches share comparisons.
+ONE_ORDER = "one order"
 
 
 class Cache:
@@ -19,10 +18,10 @@ class Cache:
         self.keys = self.values = None
         self.padding: Tensor | None = None  # [B, S], True at padding; None where there is none
         self.length = 0  # S
-        self.constants = {}  # what the weights alone decide: no weight changes while a batch is decoded
+        self.constants = {}  # products of the weights alone, which do not change while a batch is decoded
 
     def append(self, k: Tensor, v: Tensor, padding: Tensor | None):
-        """Adds k [B, h, 1, d_k], v [B, h, 1, d_v], padding [B, 1]; returns those of all S positions, [B, h, S, d_z]."""
+        """Adds k [B, h, 1, d_k], v [B, h, 1, d_v] and padding [B, 1]; returns all three for all S positions so far."""
         if padding is not None or self.padding is not None:
             before = k.new_zeros(len(k), self.length, dtype=torch.bool) if self.padding is None else self.padding
             last = k.new_zeros(len(k), 1, dtype=torch.bool) if padding is None else padding.bool()
@@ -40,16 +39,17 @@ class Cache:
         self.padding = None if self.padding is None else self.padding[:, last]
 
     def reorder(self, order: Tensor, *_) -> None:
-        """Row i continues what row order[i] holds."""
+        """Row i continues row order[i]."""
         self.keys, self.values = (reordered(buffer, self.length, order) for buffer in (self.keys, self.values))
         self.padding = None if self.padding is None else self.padding.index_select(0, order)
 
 
 class SourceCache:
-    """Keys and values of the source, once for all beams of a sentence, whose queries are queries of that sentence."""
+    """Keys and values of the source, kept once per sentence; the queries of all its beams are queries to that."""
 
     def __init__(self, k: Tensor, v: Tensor, mask: Tensor | None, beams: int):
         self.k, self.v, self.mask, self.beams = k, v, mask, beams
+        self.steps = 0  # queries so far, of each row
         self.constants = {}
 
     def group(self, q: Tensor) -> Tensor:
@@ -57,11 +57,11 @@ class SourceCache:
         return q if self.beams == 1 else q.squeeze(2).unflatten(0, (-1, self.beams)).transpose(1, 2)
 
     def reorder(self, order: Tensor, beam_size: int, answers: dict) -> None:
-        """Row i continues what row order[i] holds.
+        """Row i continues row order[i].
 
-        Beams share the keys of their sentence while all of them stay; once only some do, each row has keys of its own.
-        An order of as many rows as before is taken for one within the sentences, as by fairseq's own attention: beam
-        search has no other, and looking would mean waiting for the device at every step.
+        Beams share the keys of their sentence while all of them stay. Once only some do, each row gets its own keys.
+        An order with as many rows as before is assumed to stay within the sentences, as fairseq's own attention
+        assumes: beam search has no other, and checking would wait for the device at every step.
         """
         if self.beams == 1 and repeats(order, beam_size, len(self.k), answers):
             self.beams = beam_size
@@ -83,7 +83,7 @@ def cache_of(attention, incremental_state: dict | None) -> Cache | SourceCache |
 
 
 def keep(attention, incremental_state: dict, cache: Cache | SourceCache):
-    """Makes `cache` that of `attention`, and returns it."""
+    """Stores `cache` as that of `attention`, and returns it."""
     attention.set_incremental_state(incremental_state, "cache", cache)
     return cache
 
@@ -101,7 +101,7 @@ def with_room(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
 def reordered(buffer: Tensor, length: int, order: Tensor) -> Tensor:
     """The first `length` positions of `buffer` [capacity, B, h, d_z] for the rows in `order`, and room for one more."""
     used = buffer[:length]
-    if used.requires_grad:  # autograd has no out=; `with_room` makes room then
+    if used.requires_grad:  # autograd does not support out=, so `with_room` makes the room later
         return used.index_select(1, order)
     larger = buffer.new_empty(length + 1, len(order), *buffer.shape[2:])
     torch.index_select(used, 1, order, out=larger[:length])
@@ -114,9 +114,9 @@ def ungroup_beams(x: Tensor | None) -> Tensor | None:
 
 
 def shared_beams(key: Tensor, beams: int) -> int:
-    """`beams` if key [S, B, d] holds each sentence that often, one after the other; else 1.
+    """`beams` if key [S, B, d] repeats each sentence that many times in a row; else 1.
 
-    The rows are compared, because fairseq announces a beam size but not that a later caller uses none.
+    The rows are compared, because fairseq sets a beam size but never resets it.
     """
     if beams == 1 or key.size(1) % beams:
         return 1
@@ -125,7 +125,7 @@ def shared_beams(key: Tensor, beams: int) -> int:
 
 
 def repeats(order: Tensor, times: int, rows: int, answers: dict) -> bool:
-    """Whether `order` is that of a search in which each of `rows` sentences gets `times` beams; see `stay_together`."""
+    """Whether `order` gives each of `rows` sentences `times` beams; for `answers` see `stay_together`."""
     if times == 1 or len(order) != times * rows:
         return False
     if "repeats" not in answers:
@@ -134,10 +134,10 @@ def repeats(order: Tensor, times: int, rows: int, answers: dict) -> bool:
 
 
 def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
-    """Whether `order` continues the rows of one sentence in each of its groups of `beams` rows.
+    """Whether each group of `beams` rows in `order` continues rows of one sentence.
 
     The rows of a batch that repeats a sentence look like beams until one of them ends. The comparison waits for the
-    device, so its result is put into `answers`, which the caches of all layers are given for one order.
+    device, so its result is put into `answers`, which the caches of all layers share for one order.
     """
     if len(order) % beams:
         return False

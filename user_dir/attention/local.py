@@ -2,9 +2,8 @@
 
     head_t = Attention(q_t, K_N(t), V_N(t)),   N(t) = {s: |s − t| ≤ ⌊r / 2⌋}
 
-of the r positions centred on each one, and in a masked decoder of those among them that are not later. Queries are
-taken in blocks, each with the keys of the block and of its neighbours, so that time and memory grow with n·r and not
-with n²:
+where N(t) are the r positions centred on t; a masked decoder leaves out those after t. Queries are processed in blocks,
+each with the keys of the block and of its neighbours, so that time and memory grow with n·r instead of n²:
 
     queries          [ block 0 ][ block 1 ][ block 2 ]
     keys of block 1      [ radius][ block 1 ][ radius]
@@ -23,10 +22,10 @@ SMALLEST_BLOCK = 16  # products of fewer queries are no faster
 
 
 class LocalAttention:
-    """Goes before an attention in a class: that attention, to the neighbours of each position.
+    """A mixin before an attention class (`joined`, transformer/layers.py): that attention, to neighbours only.
 
     Args:
-        neighbourhood: r; an even number counts as the next odd one, so that as many are before as behind
+        neighbourhood: r; an even number counts as the next odd one, so that there are as many before as after
         others: as in the attention
 
     Raises:
@@ -35,7 +34,7 @@ class LocalAttention:
 
     def __init__(self, *args, neighbourhood: int, **kwargs):
         if neighbourhood < 1:
-            raise InputError(f"--neighbourhood {neighbourhood}: a position sees at least itself, so give 1 or more")
+            raise InputError(f"--neighbourhood {neighbourhood}: give at least 1, because a position sees itself")
         super().__init__(*args, **kwargs)
         self.radius = neighbourhood // 2
 
@@ -45,7 +44,7 @@ class LocalAttention:
         return {"neighbourhood": cfg.neighbourhood} if cfg.restricted_attention in (side, "both") else None
 
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
-        """As MultiheadAttention.compute_heads; an attn_mask is taken for that of a masked decoder."""
+        """As MultiheadAttention.compute_heads; any attn_mask is assumed to be that of a masked decoder."""
         length = len(query)
         whole = length <= self.radius + 1
         if incremental_state is not None or whole or need_weights:
@@ -57,7 +56,7 @@ class LocalAttention:
         return self.by_blocks(q, k, v, key_padding_mask, masked=attn_mask is not None), None
 
     def beyond(self, length: int, device: torch.device) -> Tensor:
-        """[T, T]: -inf where a key is no neighbour, else 0."""
+        """[T, T]: -inf where a key is not a neighbour, else 0."""
         position = torch.arange(length, device=device)
         far = (position - position[:, None]).abs() > self.radius
         return torch.zeros(far.shape, device=device).masked_fill_(far, float("-inf"))
@@ -83,7 +82,7 @@ class LocalAttention:
         return heads[:length]
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
-        """As MultiheadAttention.project_with_cache; of what came before only the neighbours are kept."""
+        """As MultiheadAttention.project_with_cache; only neighbours stay in the cache."""
         q, k, v, mask = super().project_with_cache(query, key, key_padding_mask, incremental_state)
         cache_of(self, incremental_state).trim(self.radius)
         return q, k, v, mask

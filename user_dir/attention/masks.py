@@ -1,8 +1,8 @@
-"""Masks of attention: which keys a query may see.
+"""Attention masks: which keys a query may see.
 
-fairseq gives padding [B, S], True at padding, and attn_mask [T, S], added to the scores: its decoder's
-`buffered_future_mask`, -inf in the future, when all positions are computed at once. `attend` takes one mask for
-both, broadcastable to [B, h, T, S]: bool, True where a key may be seen, or added to the scores.
+fairseq passes padding [B, S], True at padding, and attn_mask [T, S], which is added to the scores: its decoder's
+`buffered_future_mask`, -inf in the future, when all positions are computed at once. `attend` takes one mask for both,
+broadcastable to [B, h, T, S]: either bool, True where a key may be seen, or added to the scores.
 """
 
 import torch
@@ -15,12 +15,12 @@ def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.
         return None if padding is None else ~padding[:, None, None, :].bool()
     if padding is None:
         return attn_mask.to(dtype)
-    # Finite, so that a row that sees nothing but padding (a padded query on the left) gives no NaN.
+    # Finite, so that a row that sees only padding (a padded query on the left) gives no NaN.
     return attn_mask.to(dtype).masked_fill(padding[:, None, None, :].bool(), torch.finfo(dtype).min / 2)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask of `attend` as a term of the scores; finite, so that a row that sees nothing gives no NaN."""
+    """The mask of `attend` as a term of the scores; finite, so that a row that sees no key gives no NaN."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)

@@ -1,10 +1,11 @@
 """Multi-head attention (Vaswani et al. 2017, eq. 1 and section 3.2.2; https://arxiv.org/abs/1706.03762).
 
+Plain loop: `attention` in tests/equations.py.
+
     Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
     MultiHead(Q, K, V) = Concat(head_1 … head_h) W^O,   head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i)
 
 Shapes: T target (query) length, S source (key) length, B batch, d = d_model, h heads, d_k and d_v per head.
-A variant with another score or value term overrides `attend`; one that treats each head by itself overrides `output`.
 """
 
 import torch
@@ -16,22 +17,37 @@ from ..kernels.products import linear
 from .cache import ONE_ORDER, Cache, SourceCache, cache_of, keep, shared_beams, ungroup_beams
 from .masks import visible_keys
 
-# Up to so many keys the derivative of torch's kernel for CPUs is slower in bfloat16 than in float32 with casts: 3 to 5
-# times with 16 keys, 1.4 to 1.6 with 64, as fast with 256.
+# Up to this many keys the derivative of torch's CPU kernel is slower in bfloat16 than in float32 with casts: 3 to 5
+# times with 16 keys, 1.4 to 1.6 times with 64; equally fast with 256.
 WIDENED = 256
 
 
 class MultiheadAttention(modules.MultiheadAttention):
     """fairseq's parameters (`q_proj`, `k_proj`, `v_proj`, `out_proj`), initialisation and call; our computation.
 
+    A variant is a subclass that has its arguments from `from_config` and may override any of these methods:
+
+        attend               eq. 1, for other scores or values
+        compute_heads        all heads of a call, before W^O
+        project              queries, keys and values without a cache
+        project_with_cache   the same while decoding, one token at a time
+        output               W^O, for heads that are not simply concatenated
+
+    `joined` (transformer/layers.py) derives a class from branches or LocalAttention and a variant, in this order. So an
+    override passes what it does not change to `super()`.
+
     Args:
         key_dim: d_k, size of a head's queries and keys (default d / h)
         value_dim: d_v, size of a head's values (default d / h)
         others: as in fairseq; one of `self_attention` and `encoder_decoder_attention` is True
+
+    Attributes:
+        observers: functions that are called with the weights [B, h, T, S] of each call (tools/shared/attentions.py)
     """
 
     def __init__(self, embed_dim, num_heads, key_dim=None, value_dim=None, **kwargs):
         super().__init__(embed_dim, num_heads, **kwargs)
+        self.observers = []
         self.key_dim = key_dim or self.head_dim
         self.value_dim = value_dim or self.head_dim
         if (self.key_dim, self.value_dim) != (self.head_dim, self.head_dim):
@@ -42,15 +58,15 @@ class MultiheadAttention(modules.MultiheadAttention):
             self.reset_parameters()
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
-        """Eq. 1 for all heads at once; a variant with other scores or values overrides this.
+        """Eq. 1 for all heads at once.
 
         Args:
-            q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: their queries, keys and values
+            q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: queries, keys and values of the heads
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
-            first_query: in self-attention, the place of the first query among the keys: key s is j − i =
-                s − (first_query + t) positions after query t. 0 for a whole sentence; S − 1 for the token that decoding
-                has reached (of all S so far, or of those that a restricted attention keeps); elsewhere for a block of
-                restricted attention, whose keys are the block's and its neighbours'. Absent positions are masked.
+            first_query: index of the first query: key s is j − i = s − (first_query + t) positions after query t. It is
+                0 for a whole sentence; while decoding, the number of tokens before the query (in self-attention, of
+                those that LocalAttention keeps); the radius for a block of LocalAttention, whose keys are those of the
+                block and its neighbours. Absent positions are masked.
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
@@ -67,11 +83,11 @@ class MultiheadAttention(modules.MultiheadAttention):
             return (F.dropout(weights, dropout) @ v.to(wide)).to(q.dtype), weights.to(q.dtype)
 
     def dropout_now(self) -> float:
-        """The dropout of the weights: 0 outside training, unless fairseq's --retain-dropout keeps it."""
+        """The dropout probability of the weights: 0 outside training, unless fairseq's --retain-dropout keeps it."""
         return self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
 
     def project(self, query: Tensor, key: Tensor):
-        """q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v], with one product for all that share an input."""
+        """q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]; those with the same input share one product."""
         if self.self_attention:
             return self.split_heads(query, *fuse(self.q_proj, self.k_proj, self.v_proj))
         return (*self.split_heads(query, *fuse(self.q_proj)), *self.split_heads(key, *fuse(self.k_proj, self.v_proj)))
@@ -82,7 +98,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         return [part.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3) for part in parts]
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        """Concat(head_1 … head_h) W^O: heads [T, B, h, d_v], of the queries [T, B, d] → [T, B, d]"""
+        """Concat(head_1 … head_h) W^O: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
         return self.out_proj(heads.flatten(2))
 
     # fairseq's call
@@ -107,7 +123,8 @@ class MultiheadAttention(modules.MultiheadAttention):
             key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
             key_padding_mask: [B, S], True at padding
             incremental_state: the cache of a decoder that is fed one token at a time (T = 1)
-            static_kv: keys and values of the first cached call hold for all later ones (encoder–decoder attention)
+            static_kv: the keys and values of the first cached call are used by all later ones (encoder–decoder
+                attention)
             attn_mask: [T, S], added to the scores
             need_weights: also return the attention weights, averaged over the heads
             need_head_weights: also return the attention weights of each head
@@ -116,25 +133,31 @@ class MultiheadAttention(modules.MultiheadAttention):
             output [T, B, d]; weights [B, T, S], or [h, B, T, S] of each head, or None
 
         Raises:
-            ValueError: for several queries and a cache, which fairseq's decoder never gives: not for forced prefixes
+            ValueError: for several queries with a cache; fairseq's decoder passes one, even for forced prefixes
         """
         if before_softmax:
             raise NotImplementedError("scores before the softmax are not kept by this attention")
-        need_weights = need_weights or need_head_weights
-        heads, weights = self.compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
-        if weights is not None:
+        returned = need_weights or need_head_weights
+        needed = returned or bool(self.observers)
+        heads, weights = self.compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, needed)
+        for observe in self.observers:
+            observe(weights)
+        if returned:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
-        return self.output(heads, query, incremental_state), weights
+        return self.output(heads, query, incremental_state), weights if returned else None
 
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
-        """head_1 … head_h before W^O: [T, B, h, d_v]; and the weights [B, h, T, S] if they are needed."""
+        """head_1 … head_h before W^O, [T, B, h, d_v]; their weights [B, h, T, S] if needed, else None."""
         length, batch = query.shape[:2]
         if incremental_state is None:
             q, k, v = self.project(query, key)
             mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
         else:
             q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        first_query = k.size(2) - length if self.self_attention else 0
+        if self.self_attention:
+            first_query = k.size(2) - length
+        else:
+            first_query = 0 if incremental_state is None else cache_of(self, incremental_state).steps - 1
         heads, weights = self.attend(q, k, v, mask, need_weights, first_query)
         if k.size(0) != batch:
             heads, weights = ungroup_beams(heads), ungroup_beams(weights)
@@ -143,10 +166,10 @@ class MultiheadAttention(modules.MultiheadAttention):
     # cached decoding
 
     def project_with_cache(self, query, key, key_padding_mask, incremental_state):
-        """As `project`, for the token that continues what `incremental_state` holds; also the mask.
+        """As `project`, for the token after those in `incremental_state`; also returns the mask.
 
         Returns:
-            q [B, h, 1, d_k], k [B, h, S, d_k], v [B, h, S, d_v] of self-attention, of all S positions so far; for
+            in self-attention q [B, h, 1, d_k], and k [B, h, S, d_k], v [B, h, S, d_v] of all S positions so far; in
             encoder–decoder attention the beams of a sentence are its queries: q [B / beams, h, beams, d_k], …
         """
         if len(query) != 1:
@@ -165,11 +188,12 @@ class MultiheadAttention(modules.MultiheadAttention):
             padding = None if key_padding_mask is None else key_padding_mask[::beams]
             mask = visible_keys(padding, None, query.dtype)
             cache = keep(self, incremental_state, SourceCache(k, v, mask, beams))
+        cache.steps += 1
         (q,) = self.split_heads(query, *fuse(self.q_proj))
         return cache.group(q), cache.k, cache.v, cache.mask
 
     def reorder_incremental_state(self, incremental_state, new_order: Tensor):
-        """Called by fairseq: row i of the batch continues what row new_order[i] holds."""
+        """Called by fairseq: row i of the batch continues row new_order[i]."""
         cache = cache_of(self, incremental_state)
         if cache is not None:
             cache.reorder(new_order, self.beam_size, incremental_state.get(ONE_ORDER, {}))
@@ -177,15 +201,15 @@ class MultiheadAttention(modules.MultiheadAttention):
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    """The type of scores and weights for queries of that type: torch's kernels keep float32 inside, and so do ours."""
+    """The type of scores and weights for queries of type `dtype`: like torch's kernels, at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, training: bool) -> Tensor:
     """Eq. 1 in one kernel; see MultiheadAttention.attend.
 
-    The kernel must not depend on whether gradients are recorded: they are not in the first of the two forward passes of
-    activation checkpointing, and both must compute the same.
+    The kernel must not depend on grad mode: the first of the two forward passes of activation checkpointing records no
+    gradients, and both must compute the same.
     """
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and training and k.size(2) <= WIDENED:
         with torch.autocast("cpu", enabled=False):
@@ -195,7 +219,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropou
 
 
 def fuse(*projections: nn.Linear):
-    """Weight, bias and output sizes of several projections of one input as one."""
+    """Weight, bias and output sizes of one projection that does the work of `projections`, which share an input."""
     sizes = [p.out_features for p in projections]
     if len(projections) == 1:
         return projections[0].weight, projections[0].bias, sizes

@@ -35,7 +35,7 @@ def reading(path: pathlib.Path):
     try:
         yield
     except Exception as error:
-        raise InputError(f"{path} is not a fairseq checkpoint that can be read ({type(error).__name__})") from error
+        raise InputError(f"{path} is not a readable fairseq checkpoint ({type(error).__name__})") from error
 
 
 def options(state: dict, group: str) -> dict:

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading
 from ..checkpoints.trusted import every, refuse_evaluated
-from ..config import VariantConfig, refuse_unsupported
+from ..config import VariantConfig, refuse_options
 from ..errors import InputError
 from ..files import write
 from .shared.command import exit_in_one_line, new_parser
@@ -70,7 +70,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
     for group in {"model", "task", "criterion"} & {*cfg}:
         refuse_evaluated(path, group, cfg[group])
     if to == OURS:
-        refuse_unsupported(VariantConfig.from_namespace(cfg.model))
+        refuse_options(VariantConfig.from_namespace(cfg.model))
     else:
         refuse_added(path, options)
     with open_dict(cfg):

@@ -1,1 +1,1 @@
-"""How a model is trained: optimizer, criterion, and checks of what is trained with."""
+"""Training: optimizer, criterion, and checks of the inputs."""

@@ -1,13 +1,15 @@
-"""--criterion fused_label_smoothed_cross_entropy: projection onto the vocabulary and loss in one, in chunks of tokens.
+"""--criterion fused_label_smoothed_cross_entropy: output projection and loss in one, in chunks of tokens.
 
-fairseq's label_smoothed_cross_entropy of a token with logits z [V], right word y and smoothing ε is, e = ε / (V − 1),
+For a token with logits z [V], correct word y and smoothing ε, fairseq's label_smoothed_cross_entropy is, with
+e = ε / (V − 1),
 
     L = (1 − ε − e) (lse − z_y) + e Σ_v (lse − z_v) = lse − (1 − ε − e) z_y − e Σ_v z_v,   lse = log Σ_v exp z_v
     ∂L/∂z_v = softmax(z)_v − e − (1 − ε − e) [v = y]
 
-because the weights of lse add up to 1. fairseq makes log-probabilities of all tokens and some ten tensors as large on
-the way to and from the loss. Here logits exist for a chunk of tokens at a time, padding has none, and the gradient is
-made while they are there. Σ_v z_v = h Σ_v W_v needs no pass over them, and neither does the constant e of the gradient.
+because the weights of lse add up to 1. fairseq computes log-probabilities for all tokens, and about ten tensors of that
+size for the loss and its gradient. Here logits exist for one chunk of tokens at a time, not for padding, and the
+gradient is computed from them at once. Σ_v z_v = h Σ_v W_v needs no pass over the logits, and neither does the constant
+e of the gradient.
 """
 
 import torch
@@ -19,32 +21,32 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
-CHUNK = 2**24  # logits at a time; with fewer, W and its gradient of 37,000 words are read for too few tokens
+CHUNK = 2**24  # logits at a time; with fewer, W and its gradient for 37,000 words are read for too few tokens
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients and values in the log.
 
-    What it does not carry, fairseq's own computes: losses that are not summed, ignored prefixes, weights in float16
-    (whose loss is scaled before its gradient is made), models without a plain output projection, and pytorch_ddp with
-    --find-unused-parameters, for which the projection is unused where the model's own call does not contain it.
+    fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, weights in float16
+    (where the loss is scaled before its gradient is computed), models without a plain output projection, and
+    pytorch_ddp with --find-unused-parameters, which considers a projection outside the model's own call unused.
     """
 
     def forward(self, model, sample, reduce=True):
         projection = getattr(getattr(model, "decoder", None), "output_projection", None)
         plain = isinstance(projection, nn.Linear) and projection.bias is None
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
-        searched = getattr(model, "find_unused_parameters", False)  # by torch's DistributedDataParallel
-        if not reduce or self.ignore_prefix_size > 0 or not plain or half or searched:
+        finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
+        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
             return super().forward(model, sample, reduce)
         features, _ = model(**sample["net_input"], features_only=True)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]
         features, target = features.flatten(0, 1).index_select(0, rows), target.index_select(0, rows)
         cast = torch.bfloat16 if getattr(model.decoder.cfg, "autocast", "off") == "bf16" else features.dtype
-        wanted = torch.is_grad_enabled()  # inside the Function it is not known
-        loss, nll_loss, correct = ProjectedLoss.apply(features, projection.weight, target, self.eps, cast, wanted)
+        training = torch.is_grad_enabled()  # the Function cannot see it
+        loss, nll_loss, correct = ProjectedLoss.apply(features, projection.weight, target, self.eps, cast, training)
         log = {
             "loss": loss.data,
             "nll_loss": nll_loss,
@@ -58,25 +60,25 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
 
 class ProjectedLoss(torch.autograd.Function):
-    """The loss summed over tokens, from features [N, d], weight [V, d] and target [N]; its gradient is made with it.
+    """The loss summed over tokens, from features [N, d], weight [V, d] and target [N], and its gradient.
 
-    smoothing: ε; cast: the type of the products; wanted: whether there is to be a gradient
-    Returns the loss, and without derivative the negative log-likelihood and the number of tokens whose word is the
-    most probable one.
+    smoothing: ε; cast: the type of the products; training: whether to compute the gradient
+    Returns the loss and, without derivative, the negative log-likelihood and the number of tokens whose correct word
+    is the most probable one.
     """
 
     @staticmethod
-    def forward(ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, wanted: bool):
+    def forward(ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, training: bool):
         tokens, vocabulary = len(target), len(weight)
-        each = smoothing / (vocabulary - 1)
-        right = 1 - smoothing - each
+        e = smoothing / (vocabulary - 1)
+        right = 1 - smoothing - e
         wide = torch.promote_types(cast, torch.float32)
         x, w = features.to(cast), weight.to(cast)
         sum_w, sum_x = w.sum(0, dtype=wide), x.sum(0, dtype=wide)
-        grad_x = torch.empty_like(features) if wanted and ctx.needs_input_grad[0] else None
+        grad_x = torch.empty_like(features) if training and ctx.needs_input_grad[0] else None
         grad_w = None
-        if wanted and ctx.needs_input_grad[1]:
-            grad_w = (-each * sum_x).expand_as(weight).to(weight.dtype, copy=True)
+        if training and ctx.needs_input_grad[1]:
+            grad_w = (-e * sum_x).expand_as(weight).to(weight.dtype, copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
         size = max(1, CHUNK // vocabulary)
         for start in range(0, tokens, size):
@@ -84,17 +86,17 @@ class ProjectedLoss(torch.autograd.Function):
             logits = (x[rows] @ w.T).to(wide)  # [chunk, V]
             y = target[rows, None]
             highest, guess = logits.max(1, keepdim=True)
-            of_y = logits.gather(1, y)
+            logit_y = logits.gather(1, y)  # [chunk, 1]
             torch.softmax(logits, dim=1, out=logits)
             lse = highest - logits.gather(1, guess).log()  # the largest probability is at least 1/V
-            nll_loss += (lse - of_y).sum()
-            loss += (lse - right * of_y).sum() - each * (x[rows].to(wide) @ sum_w).sum()
+            nll_loss += (lse - logit_y).sum()
+            loss += (lse - right * logit_y).sum() - e * (x[rows].to(wide) @ sum_w).sum()
             correct += (guess == y).sum()
-            if not wanted:
+            if not training:
                 continue
-            gradient = logits.scatter_add_(1, y, torch.full_like(of_y, -right)).to(cast)
+            gradient = logits.scatter_add_(1, y, torch.full_like(logit_y, -right)).to(cast)  # [chunk, V]
             if grad_x is not None:
-                grad_x[rows] = (gradient @ w).to(wide) - each * sum_w
+                grad_x[rows] = (gradient @ w).to(wide) - e * sum_w
             if grad_w is not None:
                 if cast == grad_w.dtype:
                     grad_w.addmm_(gradient.T, x[rows])

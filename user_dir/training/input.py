@@ -1,7 +1,7 @@
-"""What fairseq-train is given to train with, looked at before it begins.
+"""Checks fairseq-train's inputs before training starts.
 
-Where a checkpoint is missing fairseq begins anew without a word; where data do not go with their dictionary, or no
-sentence fits into a batch, its error comes out of the loader's thread and says nothing of a file.
+If a checkpoint is missing, fairseq silently trains from the beginning. If data and dictionary do not match, or no
+sentence fits into a batch, its error comes from the data loader's thread and names no file.
 """
 
 import importlib.util
@@ -20,88 +20,97 @@ from ..checkpoints.files import load
 from ..errors import InputError
 from .last_checkpoint import LAST
 
-HEADER, ENTRY = 26, 12  # bytes of a data set's index: what comes first, and what a sentence has
+HEADER, ENTRY = 26, 12  # bytes in a data set's index: of its header, and of each sentence
 
 
 def refuse_folder(task_cfg) -> None:
-    """Refuses data of a translation task's options that are no folder with the dictionaries of two languages.
+    """Refuses the data of a translation task's options unless they are a folder with the dictionaries of two languages.
 
     Raises:
         InputError: says what to change
     """
     folder = pathlib.Path(split_paths(task_cfg.data)[0])
-    name_it = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
+    remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: {name_it}")
+        raise InputError(f"there is no folder {folder}: {remedy}")
     pair = task_cfg.source_lang, task_cfg.target_lang
     if not all(pair):
         pair = infer_language_pair(str(folder))
     if not all(pair):
-        raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {name_it}")
-    for language in pair:
-        if not (folder / f"dict.{language}.txt").is_file():
-            found = ", ".join(sorted(path.name for path in folder.glob("dict.*.txt"))) or "none"
-            raise InputError(
-                f"{folder / f'dict.{language}.txt'} is missing (there: {found}): prepare the data again, or name their "
-                "languages with --source-lang and --target-lang"
-            )
+        raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
+    dictionaries = (folder / f"dict.{language}.txt" for language in pair)
+    if missing := [str(path) for path in dictionaries if not path.is_file()]:
+        others = ", ".join(sorted(path.name for path in folder.glob("dict.*.txt"))) or "no dictionary"
+        raise InputError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing (the folder has {others}): "
+            "prepare the data again, or give the languages by --source-lang and --target-lang"
+        )
 
 
 def parts_read(options) -> list[str]:
-    """The data sets that are trained on and validated with."""
+    """The data sets used in training and validation."""
     return [options.train_subset, *([] if options.disable_validation else options.valid_subset.split(","))]
 
 
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
-    """The files of the data set `part` in `language`, such as train and train1, whichever side was the source."""
+    """The files of the data set `part` in `language`, such as train and train1, in either direction of translation."""
     for names in ("-".join(pair), "-".join(reversed(pair))):
         yield from sorted(folder.glob(f"{part}*.{names}.{language}{ending}"))
 
 
 def refuse_input(options, task) -> None:
-    """Refuses `options` of fairseq-train that name no optimizer, or files that `task` cannot train with.
+    """Refuses `options` of fairseq-train that `task` cannot train with, and unusable data.
 
     Raises:
-        InputError: says what to change
+        InputError: lists all faults, and says what to change
     """
+    faults = []
     if options.optimizer is None:
-        raise InputError("--optimizer is missing: add --optimizer fused_adam")
+        faults.append("--optimizer is missing: add --optimizer fused_adam")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
-        raise InputError("--bf16 is for TPUs, and there is none here: train with --autocast bf16")
+        faults.append("--bf16 needs a TPU: train with --autocast bf16")
     folder, pair = pathlib.Path(split_paths(task.cfg.data)[0]), (task.cfg.source_lang, task.cfg.target_lang)
-    for part in parts_read(options):
-        if not any(parts_of(folder, part, pair, pair[0], "*")):  # of --dataset-impl raw there is no index
-            raise InputError(f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx: prepare the data again")
-    for path, dictionary in data_sets(options, task):
-        refuse_data(path, dictionary, options.max_tokens)
+    data_faults = [
+        f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"
+        for part in parts_read(options)
+        if not any(parts_of(folder, part, pair, pair[0], "*"))  # --dataset-impl raw has no index
+    ]
+    sets = [*data_sets(options, task)]
+    data_faults += [fault for path, dictionary in sets if (fault := data_fault(path, dictionary))]
+    if data_faults:
+        faults.append(f"{'; '.join(data_faults)}: prepare the data again")
+    elif options.max_tokens is not None:
+        faults += [fault for path, _ in sets if (fault := batch_fault(path, options.max_tokens))][:1]
+    if faults:
+        raise InputError("; ".join(faults))
 
 
 def refuse_checkpoints(options, model: nn.Module) -> None:
-    """Refuses a checkpoint that is to be gone on from and cannot be read, or does not fit into `model`.
+    """Refuses a checkpoint to continue from that cannot be read, or does not fit `model`.
 
     Raises:
         InputError: says what to change
     """
     last = pathlib.Path(options.save_dir) / LAST
-    if options.restore_file == LAST and last.exists():  # a fine-tuning that goes on does not begin again
-        given = {"--save-dir": last}
+    if options.restore_file == LAST and last.exists():  # a resumed fine-tuning does not read its first checkpoint again
+        paths = {"--save-dir": last}
     else:
         named = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
-        given = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
-    for option, path in given.items():
+        paths = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
+    for option, path in paths.items():
         if option == "--save-dir":
-            where, mend = "", "choose another --save-dir, or remove it to train from the beginning"
+            place, remedy = "", "choose another --save-dir, or remove the file to train from the beginning"
         else:
-            where, mend = f"{option}: ", f"name another file, or leave {option} out"
+            place, remedy = f"{option}: ", f"name another file, or omit {option}"
         try:
             refuse_another_model(path, load(path, mmap=True), options, model)
         except InputError as error:
-            raise InputError(f"{where}{error}: {mend}") from error
+            raise InputError(f"{place}{error}: {remedy}") from error
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
     """Raises InputError if the parameters in `state` are not those of `model`, by name and shape."""
-    if options.ddp_backend == "fully_sharded":  # names are others
+    if options.ddp_backend == "fully_sharded":  # parameters have other names
         return
     model.upgrade_state_dict(state["model"])
     there, here = (
@@ -111,8 +120,8 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     for name in [*there, *here]:
         if there.get(name) != here.get(name):
             arch = checkpoint_files.options(state, "model").get("arch")
-            shapes = f"{there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
-            raise InputError(f"{path} holds another model ({arch}) than is to be trained: {name} is {shapes}")
+            shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
+            raise InputError(f"{path} holds another model ({arch}): {name} is {shapes}")
 
 
 def data_sets(options, task):
@@ -125,32 +134,40 @@ def data_sets(options, task):
                     yield path, dictionary
 
 
-def refuse_data(path: pathlib.Path, dictionary: Dictionary, max_tokens: int | None) -> None:
-    """Raises InputError if the data set with index `path` is damaged, not of `dictionary` or too long for a batch."""
-    prepare = "prepare the data again"
+def data_fault(path: pathlib.Path, dictionary: Dictionary) -> str | None:
+    """The reason why the data set with index `path` is damaged or does not match `dictionary`; None if it is usable."""
     text = path.with_suffix(".bin")
+    if not text.is_file():
+        return f"{text} is missing"
+    if path.stat().st_size < HEADER:
+        return f"{path} is truncated"
+    if not is_mapped(path):
+        return None
     with path.open("rb") as file:
         sentences = int.from_bytes(file.read(HEADER)[18:], "little")
-    if not text.is_file():
-        raise InputError(f"{text} is missing: {prepare}")
-    if path.stat().st_size < HEADER:
-        raise InputError(f"{path} is cut off: {prepare}")
-    if infer_dataset_impl(str(path.with_suffix(""))) != "mmap":  # fairseq-preprocess's default
-        return
     if path.stat().st_size != HEADER + ENTRY * sentences:
-        raise InputError(f"{path} is cut off: {prepare}")
+        return f"{path} is truncated"
     index = MMapIndexedDataset.Index(path)
-    wanted = int(index.sizes.sum(dtype=np.int64)) * index.dtype().itemsize
-    found = text.stat().st_size
-    if found != wanted:
-        raise InputError(f"{text} has {found:,} of {wanted:,} bytes: {prepare}")
-    largest = int(np.memmap(text, index.dtype, "r").max()) if wanted else 0
+    expected = int(index.sizes.sum(dtype=np.int64)) * index.dtype().itemsize
+    size = text.stat().st_size
+    if size != expected:
+        return f"{text} has {size:,} of {expected:,} bytes"
+    largest = int(np.memmap(text, index.dtype, "r").max()) if expected else 0
     if largest >= len(dictionary):
-        language = path.name.split(".")[2]
-        raise InputError(
-            f"{path.with_name(f'dict.{language}.txt')} has {len(dictionary):,} words and {text} has word number "
-            f"{largest:,}: they are not of one preparation, {prepare}"
-        )
-    if wanted and max_tokens is not None and max_tokens < index.sizes.min():
-        shortest = f"the shortest sentence of {text} has {index.sizes.min()}"
-        raise InputError(f"--max-tokens {max_tokens}: {shortest}: give as many at least, such as 4096")
+        words = path.with_name(f"dict.{path.name.split('.')[2]}.txt")
+        return f"{words} has {len(dictionary):,} words and {text} has word number {largest:,}"
+    return None
+
+
+def is_mapped(path: pathlib.Path) -> bool:
+    """Whether the data set with index `path` is of --dataset-impl mmap, fairseq-preprocess's default."""
+    return infer_dataset_impl(str(path.with_suffix(""))) == "mmap"
+
+
+def batch_fault(path: pathlib.Path, max_tokens: int) -> str | None:
+    """The reason why no sentence of the data set with index `path` fits into a batch; None if one does."""
+    sizes = MMapIndexedDataset.Index(path).sizes if is_mapped(path) else []
+    if not len(sizes) or max_tokens >= sizes.min():
+        return None
+    shortest = f"the shortest sentence of {path.with_suffix('.bin')} has {sizes.min()}"
+    return f"--max-tokens {max_tokens}: {shortest}: give at least as many, such as 4096"

@@ -1,12 +1,12 @@
-"""--optimizer fused_adam: Adam (Kingma and Ba 2015) in one kernel for all parameters, from torch; and branch weights.
+"""--optimizer fused_adam: torch's Adam (Kingma and Ba 2015), one kernel for all parameters; and branch weights.
 
-The update is that of fairseq's `adam` (decoupled weight decay, as in torch's AdamW) but for where ε stands: added to
-√(v/(1 − β₂ᵗ)) as in the paper, where fairseq adds it to √v.
+The update is that of fairseq's `adam` (decoupled weight decay, as in torch's AdamW) except for the place of ε: it is
+added to √(v/(1 − β₂ᵗ)) as in the paper, where fairseq adds it to √v.
 
-κ and α of the Weighted Transformer (Ahmed et al. 2017, section 4) are a group of their own: their learning rate
-depends on the number of the update alone, whatever --lr-scheduler the others have; it is 0 for the last updates; there
-is no weight decay; after each update they are projected onto the simplex. The group's count of updates is in the
-optimizer's checkpoint, so that a resumed run goes on where it was and updates skipped for overflow do not count.
+κ and α of the Weighted Transformer (Ahmed et al. 2017, section 4) form a separate group: their learning rate depends
+only on the number of the update, not on --lr-scheduler; it is 0 for the last updates; there is no weight decay; after
+each update they are projected onto the simplex. The group counts its updates in the optimizer's checkpoint, so that a
+resumed run continues exactly and updates skipped for overflow do not count.
 """
 
 import ast
@@ -31,7 +31,7 @@ HALF = (torch.float16, torch.bfloat16)
 @dataclass
 class FusedAdamConfig(FairseqAdamConfig):
     branch_warmup_updates: int = option(
-        400, "warm-up of the learning rate of branch weights (Ahmed et al. 2017, section 4)"
+        400, "number of warm-up updates for the learning rate of branch weights (Ahmed et al. 2017, section 4)"
     )
     branch_frozen_updates: int = option(
         10000,
@@ -46,13 +46,13 @@ class FusedAdamConfig(FairseqAdamConfig):
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FusedAdam(FairseqAdam):
-    """fairseq's `adam` with its options; fairseq's own is a Python loop of small kernels for each parameter.
+    """fairseq's `adam` with its options, in one kernel; fairseq's runs a Python loop of small kernels per parameter.
 
-    Half-precision parameters (--memory-efficient-fp16) get fairseq's own, which computes in float32; torch's does not.
+    Half-precision parameters (--memory-efficient-fp16) get fairseq's Adam, which computes in float32; torch's does not.
 
     Raises:
-        InputError: for --fp16-adam-stats, which needs fairseq's own, and for numbers that Adam cannot be given
-        BranchTrainingError: for options with which branch weights would never train or would leave the simplex
+        InputError: for --fp16-adam-stats, which needs fairseq's Adam, and for numbers that Adam does not accept
+        BranchTrainingError: for options with which branch weights would never be trained or would leave the simplex
     """
 
     trains_branch_weights = True
@@ -60,7 +60,7 @@ class FusedAdam(FairseqAdam):
     def __init__(self, cfg: FusedAdamConfig, params):
         FairseqOptimizer.__init__(self, cfg)
         if cfg.fp16_adam_stats:
-            raise InputError("--fp16-adam-stats needs --optimizer adam")
+            raise InputError("--fp16-adam-stats is not supported: train with --optimizer adam")
         refuse_betas(cfg.adam_betas)
         params = list(params)
         groups, self.branch_training = params, None
@@ -81,7 +81,7 @@ class FusedAdam(FairseqAdam):
         self.set_branch_lr()
 
     def set_branch_lr(self):
-        """Gives the branch weights the learning rate of their next update."""
+        """Sets the learning rate of the branch weights' next update."""
         if self.branch_training is not None:
             group = self.param_groups[1]
             next_update = group["updates"] + 1
@@ -95,24 +95,25 @@ class FusedAdam(FairseqAdam):
 
     def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
         norm = super().clip_grad_norm(max_norm, aggregate_norm_fn)
-        if not (self.cfg.fp16 or self.cfg.amp or torch.isfinite(norm)):  # those go on with a smaller scale of the loss
+        if not (self.cfg.fp16 or self.cfg.amp or torch.isfinite(norm)):  # these continue with a smaller loss scale
             self.refuse_divergence()
         return norm
 
     def refuse_divergence(self):
-        """Raises InputError; what fairseq looks for the cause with does not go with an encoder that returns a dict."""
+        """Raises InputError, because fairseq's NaN detector fails on encoders that return a dict."""
         size, name = max((largest(p), getattr(p, "name_in_model", "a parameter")) for p in self.params)
         update = 1 + max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
         raise InputError(
-            f"update {update}: the gradient is not finite, {name} has values of up to {size:.1e}: the training has "
-            "diverged, lower --lr, lengthen --warmup-updates or set --clip-norm, and go on from an earlier checkpoint"
+            f"update {update}: the training has diverged, the gradient is not finite and {name} has values of up to "
+            f"{size:.1e}: lower --lr, increase --warmup-updates or set --clip-norm, and continue from an earlier "
+            "checkpoint"
         )
 
     def step(self, *args, **kwargs):
         super().step(*args, **kwargs)
         if self.branch_training is not None:
             group = self.param_groups[1]
-            if self.branch_training.simplex and group["lr"] > 0:  # a projection could change frozen ones' last bit
+            if self.branch_training.simplex and group["lr"] > 0:  # a projection could change the last bit when frozen
                 project_(group["params"])
             metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
             group["updates"] += 1
@@ -121,23 +122,23 @@ class FusedAdam(FairseqAdam):
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         super().load_state_dict(state_dict, optimizer_overrides)
         if self.branch_training is not None:
-            self.param_groups[1]["weight_decay"] = 0.0  # --optimizer-overrides are for the others
+            self.param_groups[1]["weight_decay"] = 0.0  # --optimizer-overrides are for the other parameters
             self.set_branch_lr()
 
     @property
     def supports_flat_params(self):
-        """FP16Optimizer asks; it has lost the branch weights by then if it flattens: require_adopted notices that."""
+        """Read by FP16Optimizer; if it flattens anyway, the branch weights are lost, and require_adopted reports it."""
         return self.branch_training is None
 
 
 def largest(parameter: Tensor) -> float:
-    """The largest magnitude in `parameter`; inf if it holds what is no number."""
+    """The largest magnitude in `parameter`; inf if it contains NaN."""
     size = parameter.detach().abs().max().item()
     return math.inf if math.isnan(size) else size
 
 
 def refuse_betas(betas) -> None:
-    """Raises InputError unless --adam-betas are two numbers: fairseq evaluates whatever Python a configuration has."""
+    """Raises InputError unless --adam-betas are two numbers: fairseq evaluates any Python code in a configuration."""
     try:
         _, _ = map(float, ast.literal_eval(betas) if isinstance(betas, str) else betas)
     except (ValueError, TypeError, SyntaxError):
@@ -145,19 +146,22 @@ def refuse_betas(betas) -> None:
 
 
 def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
-    """Raises BranchTrainingError for options with which branch weights would never train or would leave the simplex."""
-    if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4, and most updates are less than half
-        raise BranchTrainingError(
-            "--memory-efficient-fp16 has κ and α in half precision, where rounding undoes their updates: train with "
-            "--fp16 --fp16-no-flatten-grads, which keeps them in float32, or with --autocast bf16."
+    """Raises BranchTrainingError for options with which branch weights would not be trained or leave the simplex."""
+    faults = []
+    if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4; most updates are less than half that
+        faults.append(
+            "--memory-efficient-fp16 keeps κ and α in half precision, where rounding undoes their updates: train with "
+            "--fp16 --fp16-no-flatten-grads, which keeps them in float32, or with --autocast bf16"
         )
     if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
-        raise BranchTrainingError(
+        faults.append(
             f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} "
-            "and would never train: set a larger --max-update or a smaller --branch-frozen-updates (0: never frozen)."
+            "and would never be trained: set a larger --max-update or a smaller --branch-frozen-updates (0: never)"
         )
     if cfg.use_bmuf or cfg.ddp_backend == "slowmo":
-        raise BranchTrainingError(
-            "--use-bmuf and --ddp-backend slowmo move parameters after the optimizer's step, so that κ and α would "
-            "leave the simplex: train with --ddp-backend pytorch_ddp or legacy_ddp."
+        faults.append(
+            "--use-bmuf and --ddp-backend slowmo move κ and α off the simplex after the optimizer's step: "
+            "train with --ddp-backend pytorch_ddp or legacy_ddp"
         )
+    if faults:
+        raise BranchTrainingError("; ".join(faults))

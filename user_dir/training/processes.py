@@ -1,5 +1,4 @@
-"""Several processes: refuses trainings that fairseq would begin and that would not train one model, or break off; ends
-a process with the torchrun that started it."""
+"""Several processes: refuses settings with which they would not train one model; ends processes with their torchrun."""
 
 import os
 import signal
@@ -14,19 +13,18 @@ def refuse_processes(options) -> None:
     """Refuses `options` of fairseq-train with which several processes would not train one model.
 
     Raises:
-        InputError: for processes of torchrun's that do not know of each other (fairseq reads torchrun's variables only
-            where it sees several GPUs), and for a --ddp-backend that needs GPUs
+        InputError: if processes of torchrun are not connected (fairseq reads torchrun's variables only if it sees
+            several GPUs), and for a --ddp-backend that needs GPUs
     """
     if not distributed.is_available():
         return
     several = distributed.is_torchelastic_launched() and int(os.environ.get("WORLD_SIZE", 1)) > 1
     if several and not distributed.is_initialized():
         raise InputError(
-            "torchrun started this process, and fairseq does not join it to the others: each would train a model of "
-            "its own in the same --save-dir. On GPUs add --distributed-world-size N. On CPUs type torchrun "
-            "--nproc-per-node N --no-python examples/shared/cpu_process.sh DATA … --cpu --distributed-world-size N "
-            "--distributed-init-method env:// --distributed-no-spawn --distributed-backend gloo "
-            "--ddp-backend legacy_ddp"
+            "fairseq does not connect the processes that torchrun started: each would train its own model in the same "
+            "--save-dir. On GPUs add --distributed-world-size N. On CPUs run torchrun --nproc-per-node N --no-python "
+            "examples/shared/cpu_process.sh DATA … --cpu --distributed-world-size N --distributed-init-method env:// "
+            "--distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
         )
     on_cpus = options.cpu or not torch.cuda.is_available()
     if distributed.is_initialized() and on_cpus and options.ddp_backend in ("c10d", "pytorch_ddp"):
@@ -37,6 +35,6 @@ def refuse_processes(options) -> None:
 
 
 def end_with_torchrun() -> None:
-    """If torchrun is killed (kill -9, memory), so is this process, which would train on beside the one that goes on."""
+    """Ends this process if torchrun is killed (kill -9, out of memory): it would train beside the resumed training."""
     if distributed.is_available() and distributed.is_torchelastic_launched():
-        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # it does nothing where this is not Linux
+        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # does nothing outside Linux

@@ -1,4 +1,4 @@
-"""Every named architecture: a family (what is computed) × a size (how large)."""
+"""All named architectures: each family in each size."""
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
@@ -17,7 +17,7 @@ SIZES = {
 
 
 def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dropout: float) -> dict:
-    """The fairseq options that a row of SIZES stands for."""
+    """The fairseq options for a row of SIZES."""
     both = {"layers": layers, "attention_heads": heads}
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in both.items()}
     # fairseq's base_architecture gives the decoder the encoder's widths.
@@ -25,19 +25,19 @@ def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dr
 
 
 def set_defaults(args, options: dict) -> None:
-    """Sets each option that `args` (a Namespace or hydra's DictConfig) does not have."""
+    """Sets the options that `args` (a Namespace or hydra's DictConfig) does not have."""
     for name, value in options.items():
         if not hasattr(args, name):
             setattr(args, name, value)
 
 
 def completed(args) -> bool:
-    """Whether `args` have been through `base_architecture` before, as a checkpoint's have: no user sets this one."""
+    """Whether `base_architecture` has set defaults in `args` before, as in a checkpoint: no user sets this option."""
     return hasattr(args, "adaptive_softmax_cutoff")
 
 
 def add_family(name: str, family: Family, model: type = TransformerModel) -> None:
-    """Makes `name`_`size` a value of fairseq's --arch for every size, with the options of `family`."""
+    """Registers `name`_SIZE as fairseq's --arch for every size, with the options of `family`."""
     FAMILIES[name] = family
     register_model(name)(model)
     for size in SIZES:
@@ -49,10 +49,10 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
 
     @register_model_architecture(name, f"{name}_{size}")
     def architecture(args) -> None:
-        if completed(args):  # a checkpoint from before there was --branch-residual
+        if completed(args):  # a checkpoint saved before --branch-residual existed
             set_defaults(args, {"branch_residual": "none"})
         set_defaults(args, options)
-        base_architecture(args)  # what they do not say: fairseq's own defaults
+        base_architecture(args)  # fairseq's defaults for the rest
 
 
 for name in list(FAMILIES):

@@ -1,7 +1,7 @@
-"""The encoder's output while a search reorders it: what nobody reads is not copied.
+"""The encoder's output while a search reorders it; only the parts that are read are copied.
 
-fairseq's generator has the encoder's output repeated for all beams and reordered at every step, with parts that no
-decoder reads. Ours reads it at the first step and keeps keys and values of its own from then on.
+fairseq's generator repeats the encoder's output for all beams and reorders all its parts at every step. Our decoder
+reads it only at the first step, and keeps its own keys and values from then on.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 class Reordered(Mapping):
-    """`source`, the output of fairseq's encoder, with its sentences in `order`; a part is copied when it is read.
+    """`source`, the output of fairseq's encoder, with its sentences in `order`; each part is copied when it is read.
 
     Args:
         source: lists of tensors by name
         order [rows]: the sentence of each row
     """
 
-    BATCH_SECOND = ("encoder_out", "encoder_states")  # [S, B, d]; others are [B, …]
+    BATCH_SECOND = ("encoder_out", "encoder_states")  # [S, B, d]; the others are [B, …]
 
     def __init__(self, source: Mapping, order: Tensor):
         if isinstance(source, Reordered):

@@ -3,8 +3,8 @@
     post-norm: x ← LayerNorm(x + Dropout(Sublayer(x)))     (Vaswani et al. 2017, section 5.4; the default)
     pre-norm:  x ← x + Dropout(Sublayer(LayerNorm(x)))     (--encoder-normalize-before, --decoder-normalize-before)
 
-A branched attention (Ahmed et al. 2017) has the FFN inside: one sublayer stands for attention and FFN. With
---branch-residual shared the two stay sublayers of their own, each with its branch weights.
+A branched attention (Ahmed et al. 2017) contains the FFN: one sublayer replaces attention and FFN. With
+--branch-residual shared both remain sublayers, each with branch weights.
 """
 
 import functools
@@ -21,33 +21,35 @@ from ..relative.attention import RelativeMultiheadAttention
 from ..weighted.attention import BranchedAttention, ResidualBranchedAttention
 from ..weighted.heads import WeightedHeads, WeightedLinear
 
-# Self-attentions other than the plain one, by the option that asks for each; `from_config` gives an attention's
-# arguments, or None if it is not wanted.
+# Variants of self-attention by the option that selects them; `from_config` returns a variant's arguments, or None if
+# it is not selected. MultiheadAttention says which methods a variant may override.
 SELF_ATTENTIONS = {"--relative-positions": RelativeMultiheadAttention}
 # by --branch-residual
 BRANCHES = {"none": BranchedAttention, "per_branch": ResidualBranchedAttention, "shared": WeightedHeads}
 
 
 def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, **kwargs):
-    """Multi-head attention of `side`, encoder or decoder, as `cfg` asks for it.
+    """The multi-head attention that `cfg` selects for `side`, encoder or decoder.
 
-    With ffn_dim (d_ff) its heads are branches, with that FFN in them.
+    With ffn_dim (d_ff) its heads are branches, which contain FFNs of that total width.
 
     Raises:
-        InputError: if `cfg` asks for more than one of SELF_ATTENTIONS
+        InputError: if `cfg` selects more than one of SELF_ATTENTIONS
     """
     attention = MultiheadAttention
     options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
     if "self_attention" in kwargs:
-        found = {option: variant.from_config(cfg) for option, variant in SELF_ATTENTIONS.items()}
-        found = {option: wanted for option, wanted in found.items() if wanted is not None}
-        if len(found) > 1:
-            reason = f"{' and '.join(found)} ask for a self-attention each, and a model has one"
-            raise InputError(f"{reason}: leave out all but one, or choose a family that does not set them")
-        for option, wanted in found.items():
-            attention, options = SELF_ATTENTIONS[option], options | wanted
-        if (wanted := LocalAttention.from_config(cfg, side)) is not None:
-            attention, options = joined(LocalAttention, attention), options | wanted
+        selected = {option: variant.from_config(cfg) for option, variant in SELF_ATTENTIONS.items()}
+        selected = {option: arguments for option, arguments in selected.items() if arguments is not None}
+        if len(selected) > 1:
+            reason = f"{' and '.join(selected)} each select a self-attention, and a model has only one"
+            raise InputError(f"{reason}: omit all but one, or choose a family that does not set them")
+        for option, arguments in selected.items():
+            attention, options = SELF_ATTENTIONS[option], options | arguments
+        if (arguments := LocalAttention.from_config(cfg, side)) is not None:
+            attention, options = joined(LocalAttention, attention), options | arguments
+    elif cfg.relative_attention == "all":
+        attention, options = RelativeMultiheadAttention, options | RelativeMultiheadAttention.from_config(cfg)
     if ffn_dim:
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
@@ -57,7 +59,7 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
 
 @functools.cache
 def joined(outer: type, attention: type) -> type:
-    """The class `outer`, branches or LocalAttention, that leaves to `attention` what it does not do itself."""
+    """The class `outer`, branches or LocalAttention, with `attention` as its base class (see MultiheadAttention)."""
     if issubclass(outer, attention):
         return outer
     return type(f"{outer.__name__}Of{attention.__name__}", (outer, attention), {})
@@ -82,7 +84,7 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
     def __init__(self, cfg, no_encoder_attn=False):
         self.cfg = cfg
         super().__init__(cfg, no_encoder_attn)
-        self.need_attn = False  # the decoder says which layer's weights somebody reads (need_attn of the call)
+        self.need_attn = False  # the decoder requests the weights of a layer by the argument need_attn
 
     def build_self_attention(self, embed_dim, cfg, **kwargs):
         return self.build(cfg, "self", self_attention=True)
@@ -92,7 +94,7 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         return self.build(cfg, "encoder_decoder", kdim=width, vdim=width, encoder_decoder_attention=True)
 
     def build(self, cfg, attention, **kwargs):
-        """The attention of that name, branched if `cfg.branched_attention` says so."""
+        """The attention called `attention`, with branches if `cfg.branched_attention` includes it."""
         ffn_dim = cfg.decoder.ffn_embed_dim
         if cfg.branched_attention == "both_halves":
             ffn_dim = ffn_dim // 2 if attention == "self" else ffn_dim - ffn_dim // 2
@@ -112,14 +114,14 @@ class WeightedEncoderLayer(TransformerEncoderLayer):
 
 
 class WeightedDecoderLayer(TransformerDecoderLayer):
-    """The same in the decoder, with branch weights in encoder–decoder attention and FFN."""
+    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN."""
 
     def build_fc2(self, input_dim, output_dim, *quantisation):
         return WeightedLinear(input_dim, output_dim, self.encoder_attn)
 
 
 class Branched:
-    """What branched layers have in common: no FFN sublayer, and attention as `sublayer`."""
+    """A mixin for branched layers: no FFN sublayer, and attention as `sublayer`."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -134,12 +136,12 @@ class Branched:
     def sublayer(self, x, norm, attention, key=None, **kwargs):
         """Attention from x [T, B, d] to `key` [S, B, d_encoder] (default: x itself), with residual and `norm`.
 
-        Returns [T, B, d] and the weights of the attention.
+        Returns [T, B, d] and the attention weights.
         """
         query = norm(x) if self.normalize_before else x
         key = query if key is None else key
         y, weights = attention(query, key, key, **kwargs)
-        if not isinstance(attention, ResidualBranchedAttention):  # it has dropped its parts, each by a mask of its own
+        if not isinstance(attention, ResidualBranchedAttention):  # which applies dropout to each of its two terms
             y = self.dropout_module(y)
         y = self.residual_connection(y, x)
         return y if self.normalize_before else norm(y), weights
@@ -150,7 +152,7 @@ class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
 
     @autocast
     def forward(self, x, encoder_padding_mask, attn_mask=None):
-        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T] and attn_mask [T, T], True where nothing is to be seen."""
+        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T] and attn_mask [T, T] are True where a key is hidden."""
         if attn_mask is not None:
             attn_mask = additive(~attn_mask.bool(), x.dtype)
         options = {"key_padding_mask": encoder_padding_mask, "attn_mask": attn_mask, "need_weights": False}
@@ -158,9 +160,9 @@ class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
 
 
 class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
-    """Masked self-attention and encoder–decoder attention, of which `cfg.branched_attention` says which is branched.
+    """Masked self-attention and encoder–decoder attention; `cfg.branched_attention` says which has branches.
 
-    "both" has an FFN of width d_ff in each, "both_halves" one of half that width.
+    With "both" the FFNs in each have width d_ff in total, with "both_halves" half of it.
     """
 
     @autocast
@@ -200,14 +202,14 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
 
 
 def encoder_layer(cfg: VariantConfig) -> TransformerEncoderLayer:
-    """The encoder layer that `cfg` asks for."""
+    """The encoder layer that `cfg` selects."""
     if cfg.branched_attention == "none":
         return TransformerEncoderLayer(cfg)
     return WeightedEncoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedEncoderLayer(cfg)
 
 
 def decoder_layer(cfg: VariantConfig, no_encoder_attn: bool) -> TransformerDecoderLayer:
-    """The decoder layer that `cfg` asks for."""
+    """The decoder layer that `cfg` selects."""
     if cfg.branched_attention == "none":
         return TransformerDecoderLayer(cfg, no_encoder_attn)
     return (WeightedDecoderLayer if cfg.branch_residual == "shared" else BranchedDecoderLayer)(cfg, no_encoder_attn)

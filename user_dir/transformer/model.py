@@ -11,7 +11,8 @@ from torch import nn
 
 from ..attention.cache import ONE_ORDER
 from ..attention.multihead import MultiheadAttention
-from ..config import UNSUPPORTED, UnsupportedOption, VariantConfig, refuse_impossible, refuse_unsupported
+from ..config import UNSUPPORTED, VariantConfig, refuse_options
+from ..errors import InputError
 from ..kernels.autocast import autocast
 from ..kernels.dropout import Dropout
 from ..kernels.products import Linear
@@ -21,21 +22,21 @@ from ..weighted.training import BranchTraining, refuse_training
 from .encoder_output import Reordered
 from .layers import decoder_layer, encoder_layer
 
-# Parts that fairseq and torch put into a model, and what computes them.
+# Modules that fairseq and torch put into a model, and our replacements.
 COMPUTED_BY = {FairseqDropout: Dropout, nn.Linear: Linear}
 
 
 class TransformerModel(TransformerModelBase):
-    """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants; its configuration says which."""
+    """Encoder–decoder Transformer (Vaswani et al. 2017) and its variants, selected by its configuration."""
 
-    config = VariantConfig  # a variant with options of its own has them in a subclass
-    branch_training = None  # of Ahmed et al. 2017: how κ and α are to be trained
+    config = VariantConfig  # a subclass for variants with additional options
+    branch_training = None  # how to train κ and α (Ahmed et al. 2017)
     branch_log = None
-    counting = False  # whether fairseq has told a number of updates
+    counting = False  # whether fairseq has called set_num_updates
 
     @classmethod
     def add_args(cls, parser):
-        # No defaults here: architectures.py gives each architecture its own.
+        # No defaults here: architectures.py sets those of each architecture.
         gen_parser_from_dataclass(parser, cls.config(), delete_default=True, with_prefix="")
 
     @classmethod
@@ -43,14 +44,12 @@ class TransformerModel(TransformerModelBase):
         """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
 
         Raises:
-            UnsupportedOption: for an option of fairseq's Transformer that is not supported
+            InputError: for options that are not supported, and for impossible sizes
             BranchTrainingError: for a training that could not train κ and α as the paper does
-            InputError: for sizes that cannot be
         """
         cfg = cls.config.from_namespace(args)
-        refuse_unsupported(cfg)
-        refuse_impossible(cfg)
-        if cfg.absolute_positions == "omit":  # fairseq's own flag has no word for adding them after all
+        refuse_options(cfg)
+        if cfg.absolute_positions == "omit":  # fairseq's own flag cannot be reset from the command line
             cfg.no_token_positional_embeddings = True
         learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
         if learned:
@@ -59,12 +58,12 @@ class TransformerModel(TransformerModelBase):
         model.decoder.learns_alignment = getattr(getattr(task, "cfg", None), "load_alignments", False)
         compute_by_ours(model)
         for name, parameter in model.named_parameters():
-            parameter.name_in_model = name  # for an optimizer that has to speak of it
+            parameter.name_in_model = name  # for the optimizer's messages
         if learned:
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
             for block in branched_blocks(model).values():
-                block.kappa.param_group = block.alpha.param_group = model.branch_training  # the optimizer looks for it
+                block.kappa.param_group = block.alpha.param_group = model.branch_training  # for the optimizer
             model.branch_log = BranchLog(model)
         return model
 
@@ -83,7 +82,7 @@ class TransformerModel(TransformerModelBase):
             BranchTrainingError: if no optimizer keeps κ and α as the paper does
         """
         super().set_num_updates(num_updates)
-        # The first number is 0, or that of a checkpoint that has just been loaded: there is no optimizer yet.
+        # The first number is 0, or that of a checkpoint that has just been loaded, when there is no optimizer yet.
         loaded, self.counting = num_updates > 0 and not self.counting, True
         if self.training and self.branch_training is not None and not loaded:
             self.branch_training.require_adopted()
@@ -91,18 +90,18 @@ class TransformerModel(TransformerModelBase):
 
     @property
     def full_context_alignment(self) -> bool:
-        """fairseq's generator asks before it prints alignments: are they to come from a pass over the whole hypothesis?
+        """Whether fairseq's generator has to run the decoder on whole hypotheses to print alignments.
 
-        Yes where decoding kept no attention weights: its hub interface is asked for alignments after that was settled.
+        It has to if decoding keeps no attention weights; its hub interface requests alignments when that is settled.
         """
         return not self.decoder.need_attention
 
     def __prepare_scriptable__(self):
         """Called by torch.jit.script."""
-        raise UnsupportedOption(UNSUPPORTED["export"])
+        raise InputError(UNSUPPORTED["export"])
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Called by fairseq's generator: the beams of a sentence can share its encoder–decoder keys."""
+        """Called by fairseq's generator, so that the beams of a sentence can share its encoder–decoder keys."""
         self.decoder.set_beam_size(beam_size)
 
 
@@ -123,8 +122,8 @@ class TransformerEncoder(TransformerEncoderBase):
 class TransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with our layers."""
 
-    need_attention = True  # whether decoding step by step keeps the attention weights
-    learns_alignment = False  # whether a loss reads them (label_smoothed_cross_entropy_with_alignment)
+    need_attention = True  # whether step-by-step decoding keeps the attention weights
+    learns_alignment = False  # whether the loss reads them (label_smoothed_cross_entropy_with_alignment)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
@@ -142,22 +141,22 @@ class TransformerDecoder(TransformerDecoderBase):
         alignment_layer=None,
         alignment_heads=None,
     ):
-        """As fairseq's, which returns the last layer's attention weights: here only where somebody reads them.
+        """As fairseq's, which always returns the last layer's attention weights; this does only if they are read.
 
         They cost a product and a softmax outside the fused attention at every step of training and of beam search.
         """
-        read = self.learns_alignment if self.training else self.need_attention or incremental_state is None
-        if alignment_layer is None and not read:
+        weights_read = self.learns_alignment if self.training else self.need_attention or incremental_state is None
+        if alignment_layer is None and not weights_read:
             alignment_layer = -1  # no layer
         if incremental_state and isinstance(encoder_out, Reordered):
-            encoder_out = encoder_out.source  # the attentions to it have their keys by now
+            encoder_out = encoder_out.source  # the encoder–decoder attentions have cached its keys
         return super().extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
 
     @functools.cached_property
     def attentions(self) -> list[MultiheadAttention]:
-        """Those that keep something of the steps before; fairseq looks for them at every step."""
+        """The modules that have a cache; fairseq would search for them at every step."""
         return [module for module in self.modules() if isinstance(module, MultiheadAttention)]
 
     def reorder_incremental_state_scripting(self, incremental_state, new_order):
@@ -172,15 +171,15 @@ class TransformerDecoder(TransformerDecoderBase):
 
 
 def compute_by_ours(model: nn.Module) -> None:
-    """Has every part of `model` that COMPUTED_BY names, and no subclass of one, computed as it says."""
+    """Replaces the class of each module of `model` that is exactly one of COMPUTED_BY's, not of a subclass."""
     for module in model.modules():
         module.__class__ = COMPUTED_BY.get(type(module), type(module))
 
 
 def wrap(layer, cfg: VariantConfig):
-    """`layer` with activation checkpointing and FSDP's sharding where `cfg` asks for them.
+    """`layer` with activation checkpointing and FSDP's sharding if `cfg` selects them.
 
-    A checkpointed layer is always a unit of FSDP's own, as in fairseq: it must gather its weights again by itself.
+    A checkpointed layer is always a separate FSDP unit, as in fairseq, because it must gather its weights again itself.
     """
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)

@@ -1,1 +1,1 @@
-"""The Weighted Transformer (Ahmed et al. 2017): all of κ and α but the optimizer."""
+"""The Weighted Transformer (Ahmed et al. 2017): everything about κ and α except the optimizer."""

@@ -4,20 +4,33 @@
     head̄_i  = κ_i · head_i W^O_i                                                     (eq. 6)
     Branched(Q, K, V) = Σ_i α_i · FFN_i(head̄_i),   FFN_i(x) = max(0, x W1_i + b1_i) W2_i + b2_i   (eq. 7)
 
-with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It stands where a layer of the Transformer has attention and FFN. The paper
-keeps the Transformer's residual connections and does not say where; with x = Q, what the attention is given,
---branch-residual is
+with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It replaces both attention and FFN of a Transformer layer. The paper keeps the
+Transformer's residual connections and does not say where. With x = Q, the block's input, --branch-residual is
 
     none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           BranchedAttention
     per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b/M   ResidualBranchedAttention
-    shared      the Transformer's two sublayers                                      weighted_heads.py
+    shared      the Transformer's two sublayers                                      heads.py
 
-The constant M makes M κ_i and M α_i 1 at first, so that matrices begin, and Adam's steps on them count, as the base's
-do: without it W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
+The two sublayers of the base (post-norm) beside `per_branch`, without dropout and biases:
 
-In the first two only what is linear is between head_i W^O_i and W1_i: κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
-Multiplying the two first costs products of the size of W^O · W1 once, and saves most of what they cost for every token;
-x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over the hidden units of all.
+    base          ┌───────────┐   ┌───────────┐   ┌─────┐   ┌───────────┐
+            x ─┬──┤ heads·W^O ├─+─┤ LayerNorm ├─┬─┤ FFN ├─+─┤ LayerNorm ├──
+               │  └───────────┘ │ └───────────┘ │ └─────┘ │ └───────────┘
+               └────────────────┘               └─────────┘
+    per_branch   ┌ branch i = 1 … M ────────────────────────────────┐
+                 │  ┌─────┐   ┌───────────────┐   ┌───────────────┐ │   ┌───────────┐
+            x ─┬─┼──┤ h_i ├─┬─┤ norm(x + h_i) ├───┤ M α_i · FFN_i ├─┼─+─┤ LayerNorm ├──
+               │ │  └─────┘ │ └───────────────┘   └───────────────┘ │ │ └───────────┘
+               │ │          └───────────────────────────────────────┼─┤
+               │ └──────────────────────────────────────────────────┘ │
+               └──────────────────────────────────────────────────────┘
+
+M κ_i and M α_i are 1 at first, so that the matrices start, and Adam's steps change them, as in the base. Without the
+constant M, W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
+
+In the first two forms only linear maps lie between head_i and W1_i: κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
+Multiplying W^O_i and W1_i first costs about as much as W^O · W1 once, and saves most of their cost for every token.
+x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over all hidden units.
 
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M (d_ff if they share one FFN).
 """
@@ -36,21 +49,21 @@ from .heads import BranchWeightedAttention, refuse_uneven, scale_branches
 
 
 class BranchedAttention(BranchWeightedAttention):
-    """Attention whose branches have an FFN each, eq. 7 to the letter; [T, B, d] as MultiheadAttention.
+    """Attention in which each branch has an FFN, eq. 7 to the letter; [T, B, d] as MultiheadAttention.
 
-    Parameters beside those of BranchWeightedAttention, each in the shape in which fairseq's layer has it:
+    Parameters besides those of BranchWeightedAttention, in the shapes of fairseq's layer:
         out_proj.weight [d, h·d_v]: W^O_i are columns; no bias (eq. 6)
         fc1.weight [d_ff, d], fc1.bias [d_ff]: W1_i, b1_i are rows
         fc2.weight [d, d_ff]: W2_i are columns; fc2.bias [M, d]: b2_i ([1, d] of a shared FFN)
 
     Args:
         ffn_dim: d_ff
-        shared_ffn: FFN_i is the same for all i, of width d_ff (the other reading of eq. 7)
+        shared_ffn: all branches share one FFN of width d_ff (the other reading of eq. 7)
         activation, activation_dropout: of the FFN
         others: as in BranchWeightedAttention
 
     Raises:
-        InputError: if the heads cannot be dealt out to the branches, or d_ff not
+        InputError: if the heads or d_ff are not divisible by the branches
     """
 
     def __init__(self, *args, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs):
@@ -74,11 +87,11 @@ class BranchedAttention(BranchWeightedAttention):
 
     @torch.no_grad()
     def build_matrices(self, ffn_dim: int) -> None:
-        """W^O, W1 and W2: each W^O_i, W1_i and W2_i is at first as a matrix of its own (Glorot), biases are 0.
+        """W^O, W1 and W2: each W^O_i, W1_i and W2_i is initialised as a separate matrix (Glorot), biases are 0.
 
-        W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i are at first what they would be without
-        branch weights. Otherwise a block adds next to nothing to its input for long: after 300 updates of the
-        quickstart the loss is 6.58 and not 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
+        W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i start as they would without branch weights.
+        Otherwise a block adds almost nothing to its input for a long time: after 300 updates of the quickstart the loss
+        is 6.58 instead of 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
         """
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
         self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
@@ -96,30 +109,37 @@ class BranchedAttention(BranchWeightedAttention):
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """Eq. 6 and 7: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
         tokens = heads.shape[:2].numel()
-        bias = self.fc1.bias.to(heads.dtype)  # that of the products, which add to it
+        bias = self.fc1.bias.to(heads.dtype)  # [d_ff], in the type of the products that are added to it
         matrices = self.matrices(tokens, incremental_state)
-        return self.ffns_of(self.of_branches(heads), bias.repeat(tokens, 1), matrices).unflatten(0, heads.shape[:2])
+        x = self.apply_ffns(self.split_branches(heads), bias.repeat(tokens, 1), matrices)  # [N, d]
+        return x.unflatten(0, heads.shape[:2])
 
-    def of_branches(self, heads: Tensor) -> Tensor:
+    def split_branches(self, heads: Tensor) -> Tensor:
         """[T, B, h, d_v] → [M, N, h/M · d_v]"""
         return heads.flatten(0, 1).unflatten(1, (self.branches, -1)).flatten(2).transpose(0, 1)
 
-    def ffns_of(self, x: Tensor, before: Tensor, matrices: "Matrices") -> Tensor:
-        """Σ_i α_i FFN_i [N, d] of x_i W^O_i, x [M, N, h/M · d_v].
+    def apply_ffns(self, x: Tensor, hidden: Tensor, matrices: "Matrices") -> Tensor:
+        """Σ_i α_i FFN_i(x_i W^O_i) [N, d] of x [M, N, h/M · d_v].
 
-        `before` [N, d_ff] is what hidden units get beside x_i W^O_i W1_i; it is overwritten.
+        `hidden` [N, d_ff] holds the other inputs of the hidden units, to which x_i W^O_i W1_i is added in place.
         """
-        first, last = (x @ matrices.w_o, matrices.w1) if matrices.folded is None else (x, matrices.folded)
+        if matrices.folded is None:
+            x, last = x @ matrices.w_o, matrices.w1  # [M, N, d], [M, d, f]
+        else:
+            last = matrices.folded  # [M, h/M · d_v, f]
         if self.shared_ffn:
-            before = before.repeat(1, self.branches)
-        x = AddProducts.apply(before, first.to(before.dtype), last.to(before.dtype))  # [N, M · f]
-        x = self.activation_dropout_module(self.activation_fn(x))
+            hidden = hidden.repeat(1, self.branches)  # [N, M · f]
+        hidden = AddProducts.apply(hidden, x.to(hidden.dtype), last.to(hidden.dtype))  # [N, M · f]
+        hidden = self.activation_dropout_module(self.activation_fn(hidden))  # [N, M · f]
         if self.shared_ffn:
-            x = self.kappa_alpha()[1].to(x.dtype) @ x.unflatten(1, (self.branches, -1))  # [N, f]
-        return linear(x, matrices.w2, matrices.b2)
+            hidden = self.kappa_alpha()[1].to(hidden.dtype) @ hidden.unflatten(1, (self.branches, -1))  # [N, f]
+        return linear(hidden, matrices.w2, matrices.b2)  # [N, d]
 
     def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
-        """What the weights alone decide; while decoding it is made once, W^O_i W1_i when there were tokens enough."""
+        """The weights in the form that is applied to `tokens` tokens; decoding makes it once and keeps it.
+
+        Decoding multiplies W^O_i W1_i once it has seen enough tokens for that to pay.
+        """
         constants = {} if incremental_state is None else cache_of(self, incremental_state).constants
         tokens += constants.get("tokens", 0)
         matrices = constants.get("matrices") or self.apply_branch_weights()
@@ -129,19 +149,20 @@ class BranchedAttention(BranchWeightedAttention):
         return matrices
 
     def apply_branch_weights(self) -> "Matrices":
-        """The parameters with κ and α in them; nothing is multiplied yet."""
-        kappa, alpha = self.kappa_alpha()
-        b2 = (self.fc2.bias * alpha[:, None]).sum(dim=0)
-        return Matrices(*self.apply_to_matrices(kappa, alpha), b2)
+        """The matrices with κ and α in them, not yet multiplied with each other."""
+        kappa, alpha = self.kappa_alpha()  # [M], [M]
+        b2 = (self.fc2.bias * alpha[:, None]).sum(dim=0)  # [d]
+        return Matrices(*self.weighted_matrices(kappa, alpha), b2)
 
-    def apply_to_matrices(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """W^O_i, W1_i and W2_i of `Matrices` with these in the place of κ [M] and α [M]."""
-        w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0) * kappa[:, None, None]
-        w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
-        return w_o, w1, self.fc2.weight if self.shared_ffn else scale_branches(self.fc2.weight, alpha)
+    def weighted_matrices(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """w_o, w1 and w2 of `Matrices`, with `kappa` [M] as κ and `alpha` [M] as α."""
+        w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0)  # [M, h/M · d_v, d]
+        w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)  # [M, d, f]
+        w2 = self.fc2.weight if self.shared_ffn else scale_branches(self.fc2.weight, alpha)  # [d, d_ff]
+        return w_o * kappa[:, None, None], w1, w2
 
     def folding_pays(self, tokens: int) -> bool:
-        """Whether W^O_i W1_i costs fewer multiplications than it saves for that many tokens."""
+        """Whether W^O_i W1_i costs fewer multiplications than it saves for `tokens` tokens."""
         width = self.num_heads * self.value_dim // self.branches
         hidden = self.fc1.out_features // self.ffns
         saved = width * self.embed_dim + self.embed_dim * hidden - width * hidden
@@ -149,25 +170,25 @@ class BranchedAttention(BranchWeightedAttention):
 
 
 class AddProducts(torch.autograd.Function):
-    """Adds to `before` [N, M·f], in place, what each branch's x_i [N, e] · matrix_i [e, f] is; x [M, N, e].
+    """Adds x_i · matrix_i of each branch to `hidden` [N, M·f] in place; x [M, N, e], matrices [M, e, f].
 
-    A token's hidden units stay together, branch by branch: torch's baddbmm would have them sorted by branch first, and
-    so would its derivative.
+    The hidden units of a token stay together, ordered by branch: torch's baddbmm and its derivative would need the
+    branches as the first dimension.
     """
 
     @staticmethod
-    def forward(ctx, before: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
+    def forward(ctx, hidden: Tensor, x: Tensor, matrices: Tensor) -> Tensor:
         ctx.save_for_backward(x, matrices)
-        ctx.mark_dirty(before)
-        by_branch(before, len(x)).baddbmm_(x, matrices)
-        return before
+        ctx.mark_dirty(hidden)
+        by_branch(hidden, len(x)).baddbmm_(x, matrices)  # [M, N, f]
+        return hidden
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad: Tensor):
         x, matrices = ctx.saved_tensors
-        each = by_branch(grad, len(x))
-        return grad, each @ matrices.mT, x.mT @ each
+        grads = by_branch(grad, len(x))  # [M, N, f]
+        return grad, grads @ matrices.mT, x.mT @ grads
 
 
 def by_branch(x: Tensor, branches: int) -> Tensor:
@@ -176,77 +197,83 @@ def by_branch(x: Tensor, branches: int) -> Tensor:
 
 
 class Matrices(NamedTuple):
-    """What a token of a branched attention is multiplied by."""
+    """The matrices and biases of a branched attention, with κ and α in them."""
 
     w_o: Tensor  # [M, h/M · d_v, d]: κ_i W^O_i, as FFN_i sees it
     w1: Tensor  # [M, d, f]: W1_i
-    w2: Tensor  # [d, d_ff]: α_i W2_i; of a shared FFN W2, which multiplies Σ_i α_i max(0, …)
+    w2: Tensor  # [d, d_ff]: α_i W2_i; W2 for a shared FFN, where it multiplies Σ_i α_i max(0, …)
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
-    b1: Tensor | None = None  # [d_ff]: b1_i, where something is added to it
-    w_x: Tensor | None = None  # [d_ff, d]: W1 of what all branches see
+    b1: Tensor | None = None  # [d_ff]: b1_i, if a constant is added to it
+    w_x: Tensor | None = None  # [d_ff, d]: W1 for x, which all branches see
 
 
 class ResidualBranchedAttention(BranchedAttention):
     """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b/M.
 
-    x are the queries. norm(y) = g (y − mean y) / σ + β is a LayerNorm but for σ, the standard deviation of x + Σ_i h_i:
-    one for all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be products of their own, divided by σ.
+    x are the queries. norm(y) = g (y − mean y) / σ + β is a LayerNorm except for σ, which is the standard deviation of
+    x + Σ_i h_i for all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be separate products, divided by
+    σ.
 
-    As in the base b is once in Σ_i h_i, so that a step of Adam moves that sum as far as there.
+    As in the base, b occurs once in Σ_i h_i, so that a step of Adam moves that sum as far as in the base.
 
-    The base drops what each of its two sublayers adds to the residual stream, and so does this: Σ_i h_i by one mask,
-    which is the same for all h_i, and Σ_i M α_i FFN_i + b2 by another. FFN_i sees h_i whole, where the base's FFN sees
-    what the first mask has left: trainings did not differ, and W^O_i W1_i could not be multiplied first.
+    Like the base, this applies dropout to both terms that it adds to the residual stream: one mask for Σ_i h_i, the
+    same for all h_i, and another for Σ_i M α_i FFN_i + b2. FFN_i sees h_i without dropout, where the base's FFN sees it
+    with the first mask: trainings did not differ, and with the mask W^O_i W1_i could not be multiplied first.
 
-    Matrices and biases are the base's, `norm` is the LayerNorm that the base has before or after its FFN. An FFN that
-    all branches share is as wide as theirs together: α_i FFN instead of M α_i FFN_i.
+    Matrices and biases are the base's; `norm` is the LayerNorm that the base has before or after its FFN. A shared FFN
+    is as wide as the FFN_i together: α_i FFN instead of M α_i FFN_i.
 
     Args:
-        residual_dropout: the probability of both masks
+        residual_dropout: the dropout probability of both masks
         others: as in BranchedAttention
     """
 
     def __init__(self, *args, residual_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
         self.residual_dropout_module = FairseqDropout(residual_dropout, module_name=type(self).__name__)
-        self.register_buffer("bias_count", torch.ones(()))  # how often b is in Σ_i h_i
+        self.register_buffer("bias_count", torch.ones(()))  # how often b occurs in Σ_i h_i
 
     @staticmethod
     def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
         return {**BranchedAttention.from_config(cfg, ffn_dim), "residual_dropout": cfg.dropout}
 
     def build_matrices(self, ffn_dim: int) -> None:
-        """As fairseq has them in the Transformer; W^O is there already."""
+        """W1, W2 and the LayerNorm as in fairseq's Transformer; MultiheadAttention has built W^O."""
         self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
         self.norm = nn.LayerNorm(self.embed_dim)
 
     def upgrade_state_dict_named(self, state_dict: dict, name: str) -> None:
-        """Called by fairseq with a checkpoint; one from before there was a count has b in each h_i, and so it stays."""
+        """Called by fairseq with a checkpoint; one saved before `bias_count` existed keeps its b in each h_i."""
         super().upgrade_state_dict_named(state_dict, name)
         state_dict.setdefault(f"{name}.bias_count", torch.tensor(float(self.branches)))
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        matrices = self.matrices(heads.shape[:2].numel(), incremental_state)
-        heads, drop, bias = heads.contiguous(), self.residual_dropout_module, self.bias_count * self.out_proj.bias
-        together = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, bias)  # Σ_i h_i
-        by_deviation = self.by_deviation(query + together)
-        x = (query.flatten(0, 1) + bias / self.branches) * by_deviation
-        before = linear(x, matrices.w_x, matrices.b1)  # one product for all branches
-        of_ffns = self.ffns_of(self.of_branches(heads) * by_deviation, before, matrices)
-        return drop(together) + drop(of_ffns.view_as(together))
+        """The formula above: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
+        matrices, drop = self.matrices(heads.shape[:2].numel(), incremental_state), self.residual_dropout_module
+        bias = self.bias_count * self.out_proj.bias  # [d]: b
+        heads = heads.contiguous()  # [T, B, h, d_v]
+        head_sum = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, bias)  # [T, B, d]: Σ_i h_i
+        scale = self.inverse_deviation(query + head_sum)  # [N, 1]: 1/σ
+        x = (query.flatten(0, 1) + bias / self.branches) * scale  # [N, d]
+        hidden = linear(x, matrices.w_x, matrices.b1)  # [N, d_ff], one product for all branches
+        ffn_sum = self.apply_ffns(self.split_branches(heads) * scale, hidden, matrices)  # [N, d]
+        return drop(head_sum) + drop(ffn_sum.view_as(head_sum))
 
-    def by_deviation(self, y: Tensor) -> Tensor:
-        """1/σ of y [T, B, d], as of a LayerNorm: [N, 1]"""
-        wide = y.flatten(0, 1).to(torch.promote_types(y.dtype, torch.float32))
+    def inverse_deviation(self, y: Tensor) -> Tensor:
+        """1/σ of y [T, B, d], as in a LayerNorm: [N, 1]"""
+        wide = y.flatten(0, 1).to(torch.promote_types(y.dtype, torch.float32))  # [N, d]
         return (wide.var(dim=-1, unbiased=False, keepdim=True) + self.norm.eps).rsqrt().to(y.dtype)
 
     def apply_branch_weights(self) -> Matrices:
-        """`norm` but for σ is in W1: (y − mean y) g W1 is y times g W1 less the mean of its rows; β is in b1."""
-        kappa, alpha = self.kappa_alpha()
-        w_o, _, w2 = self.apply_to_matrices(self.branches * kappa, self.ffns * alpha)
-        w_x = self.fc1.weight * self.norm.weight
-        w_x = w_x - w_x.mean(1, keepdim=True)
-        w1 = w_x.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)
+        """Puts `norm`, except for σ, into W1 and b1.
+
+        (y − mean y) g W1 is y times (g W1 minus the mean of its rows); β adds to b1.
+        """
+        kappa, alpha = self.kappa_alpha()  # [M], [M]
+        w_o, _, w2 = self.weighted_matrices(self.branches * kappa, self.ffns * alpha)
+        w_x = self.fc1.weight * self.norm.weight  # [d_ff, d]
+        w_x = w_x - w_x.mean(1, keepdim=True)  # [d_ff, d]
+        w1 = w_x.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)  # [M, d, f]
         return Matrices(w_o, w1, w2, self.fc2.bias, b1=self.fc1(self.norm.bias), w_x=w_x)

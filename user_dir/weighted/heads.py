@@ -1,11 +1,11 @@
-"""Heads with branch weights (Ahmed et al. 2017; https://arxiv.org/abs/1711.02132), and the Transformer made of them.
+"""Heads with branch weights (Ahmed et al. 2017; https://arxiv.org/abs/1711.02132), and a Transformer made of them.
 
---branch-residual shared leaves the Transformer's two sublayers as they are. Of self-attention and FFN, post-norm, it is
+--branch-residual shared keeps the Transformer's two sublayers. For self-attention and FFN, post-norm, it computes
 
     u = LayerNorm(x + Σ_i M κ_i head_i W^O_i + b),   LayerNorm(u + Σ_i M α_i FFN_i(u) + b2)
 
-with the columns W^O_i and W2_i of the base's matrices: where all κ_i and α_i are 1/M, this is the Transformer, and with
-others it computes what a Transformer of the matrices M κ_i W^O_i and M α_i W2_i computes. Only training differs.
+with the columns W^O_i and W2_i of the base's matrices. If all κ_i and α_i are 1/M, this is the Transformer; otherwise
+it equals a Transformer with the matrices M κ_i W^O_i and M α_i W2_i. Only training differs.
 
 Shapes: T positions, B sentences, M branches, h heads, d = d_model.
 """
@@ -21,18 +21,18 @@ from .simplex import project
 
 
 class BranchWeightedAttention(MultiheadAttention):
-    """Attention whose heads are M branches with weights: kappa, alpha [M] beside the parameters of MultiheadAttention.
+    """Attention whose heads form M weighted branches: parameters kappa, alpha [M] besides those of MultiheadAttention.
 
     Args:
-        branches: M (default: a branch for each head); a divisor of the heads, which several then share a branch
+        branches: M, which divides the number of heads (default: one branch per head)
         softmax: κ and α are the softmax of free weights, which Ahmed et al. found worse than the simplex
-        random: κ and α are at first random and not 1/M
-        drawn: κ and α never learn: each step of a training draws them, and an evaluation has what they are at first
-        top: only the branches with that many largest α_i count (default: all)
+        random: κ and α are initialised at random instead of with 1/M
+        drawn: κ and α are never learned: each training step draws them, and evaluation uses their initial values
+        top: only the `top` branches with the largest α_i are used (default: all)
         others: as in MultiheadAttention
 
     Raises:
-        InputError: if the heads cannot be dealt out to the branches, or there are less than `top`
+        InputError: if the heads are not divisible by the branches, or there are fewer branches than `top`
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class BranchWeightedAttention(MultiheadAttention):
         self.branches = branches or num_heads
         if num_heads % self.branches:
             raise InputError(
-                f"{num_heads} heads cannot be dealt out to {self.branches} branches: a branch is one head or several "
-                "(Ahmed et al. 2017, eq. 5). Choose a number of branches that divides the heads."
+                f"{num_heads} heads are not divisible by {self.branches} branches (Ahmed et al. 2017, eq. 5): "
+                "change --branches or the number of heads"
             )
         if top is not None and top > self.branches:
             raise InputError(f"--top-branches {top}: choose at most {self.branches}, the number of branches")
@@ -63,7 +63,7 @@ class BranchWeightedAttention(MultiheadAttention):
 
     @staticmethod
     def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
-        """Its arguments as `cfg` has them, in a layer with an FFN of width ffn_dim."""
+        """The arguments that `cfg` asks for, in a layer with an FFN of width ffn_dim."""
         return {
             "branches": cfg.branches,
             "softmax": cfg.branch_weights == "softmax",
@@ -76,8 +76,8 @@ class BranchWeightedAttention(MultiheadAttention):
     def reset_branch_weights(self, random: bool) -> None:
         """Initialises κ and α with 1/M, or with a draw from [0, 2/M] projected onto the simplex.
 
-        The paper has κ and α random and does not say how. Here 1/M is the default: no branch begins with an advantage,
-        and the spread that is seen later has been learned.
+        In the paper κ and α start at random; it does not give the distribution. Here 1/M is the default: no branch
+        starts with an advantage, and any later spread has been learned.
         """
         for weights in (self.kappa, self.alpha):
             weights.fill_(1 / self.branches)
@@ -87,12 +87,12 @@ class BranchWeightedAttention(MultiheadAttention):
                 weights.copy_(weights.clamp(min=1e-2 / self.branches).log())
 
     def kappa_alpha(self) -> tuple[Tensor, Tensor]:
-        """κ [M], α [M] as they are used now; 0 for branches that do not count."""
+        """κ [M], α [M] as they are used now; 0 for branches beyond `top`."""
         weights = (self.kappa, self.alpha)
         if self.softmax:
             weights = (self.kappa.softmax(0), self.alpha.softmax(0))
         elif self.drawn and self.training:
-            draws = [torch.empty_like(w).exponential_() for w in weights]  # each point of the simplex is as likely
+            draws = [torch.empty_like(w).exponential_() for w in weights]  # uniform over the simplex
             weights = tuple(draw / draw.sum() for draw in draws)
         if self.top:
             kept = torch.zeros_like(weights[1]).scatter(0, weights[1].topk(self.top).indices, 1.0)
@@ -101,23 +101,23 @@ class BranchWeightedAttention(MultiheadAttention):
 
 
 class BranchWeightedMatrix(nn.Module):
-    """A matrix of which each branch has some columns; kept with the branch weights in it while fairseq generates."""
+    """A matrix whose columns belong to branches; while fairseq generates, its product with the weights is cached."""
 
     kept = None
 
     def make_generation_fast_(self, **kwargs) -> None:
-        """Called by fairseq before it generates: what the weights alone decide is computed once from here on."""
+        """Called by fairseq before it generates: from now on `scaled` caches its result."""
         self.kept = (None, None)
 
     def scaled(self, matrix: Tensor, attention: BranchWeightedAttention, which: int) -> Tensor:
-        """matrix [d, M·f] with the columns of branch i times M κ_i (`which` 0) or M α_i (1)."""
+        """matrix [d, M·f] with the columns of branch i multiplied by M κ_i (`which` 0) or M α_i (1)."""
 
         def result() -> Tensor:
             return scale_branches(matrix, attention.branches * attention.kappa_alpha()[which])
 
-        if self.kept is None or matrix.is_inference():  # those have no versions
+        if self.kept is None or matrix.is_inference():  # inference tensors have no versions
             return result()
-        # Somebody may look what other branch weights would do, or move the model. α decides which branches count.
+        # A tool may try other branch weights, or the model may move to another device. α decides about `top`.
         versions = (matrix._version, attention.kappa._version, attention.alpha._version, matrix.data_ptr())
         if self.kept[0] != versions:
             self.kept = (versions, result())
@@ -125,35 +125,35 @@ class BranchWeightedMatrix(nn.Module):
 
 
 class WeightedHeads(BranchWeightedMatrix, BranchWeightedAttention):
-    """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's attention where all κ_i are 1/M."""
+    """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's attention if all κ_i are 1/M."""
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         return linear(heads.flatten(2), self.scaled(self.out_proj.weight, self, 0), self.out_proj.bias)
 
 
 class WeightedLinear(BranchWeightedMatrix, nn.Linear):
-    """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, each a part of one FFN; `attention` has α."""
+    """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, all parts of one FFN; α is in `attention`."""
 
     def __init__(self, in_features: int, out_features: int, attention: WeightedHeads):
         refuse_uneven(in_features, attention.branches)
         super().__init__(in_features, out_features)
-        self.attention = (attention,)  # in a tuple it is no submodule: its parameters are not this module's
+        self.attention = (attention,)  # a tuple keeps it from becoming a submodule, whose parameters would count twice
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.scaled(self.weight, self.attention[0], 1), self.bias)
 
 
 def scale_branches(matrix: Tensor, weights: Tensor) -> Tensor:
-    """matrix [d, M·f] with the columns of branch i times weights [M]'s i-th."""
+    """matrix [d, M·f] with the columns of branch i multiplied by weights[i]; weights [M]."""
     return (matrix.unflatten(1, (len(weights), -1)) * weights[:, None]).flatten(1)
 
 
 def refuse_uneven(ffn_dim: int, branches: int) -> None:
-    """Raises InputError if an FFN of width `ffn_dim` cannot be dealt out."""
+    """Raises InputError if the width of an FFN is not divisible by the branches."""
     if ffn_dim % branches:
         raise InputError(
-            f"an FFN of width {ffn_dim} cannot be dealt out to {branches} branches (Ahmed et al. 2017, eq. 7). "
-            "Choose a width that the number of branches divides, or one FFN for all."
+            f"an FFN of width {ffn_dim} is not divisible by {branches} branches (Ahmed et al. 2017, eq. 7): "
+            "change the width or --branches"
         )
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from .heads import branched_blocks
 
-# where a branched attention stands in the model: its name in the log
+# The place of a branched attention in the model, and its name in the log.
 BLOCKS = {"encoder self_attn": "enc", "decoder self_attn": "dec", "decoder encoder_attn": "encdec"}
 
 
@@ -19,11 +19,11 @@ def log_name(parameter: str) -> str:
 
 
 class BranchLog:
-    """κ and α of every block of `model` in fairseq's log and TensorBoard, as the update has left them.
+    """κ and α of every block of `model` in fairseq's log and TensorBoard, after the last update.
 
-    kappa_enc1=0.2613/0.2408/… are κ_1, κ_2, … of a block (`log_name`): text, because fairseq's values are numbers, and
-    hundreds of numbers would make no line. kappa_enc1_entropy is their entropy in nats (ln M if uniform), a number.
-    fairseq asks for a derived value when it writes a line; all are fetched from the device then, at once.
+    kappa_enc1=0.2613/0.2408/… are κ_1, κ_2, … of a block (`log_name`), as one text, because hundreds of numbers would
+    be too many for a line. kappa_enc1_entropy is their entropy in nats (ln M if uniform), a number. fairseq asks for a
+    derived value when it writes a line; only then all of them are fetched from the device, at once.
     """
 
     def __init__(self, model: nn.Module):
@@ -32,7 +32,7 @@ class BranchLog:
         self.values = None
 
     def follow(self) -> None:
-        """To be called in each update: enters the values in fairseq's log, and forgets those of an earlier line."""
+        """To be called before each update: enters the values in fairseq's log, and discards those of the last line."""
         self.values = None
         if all(self.names[0] in values for values in metrics.get_active_aggregators()):
             return

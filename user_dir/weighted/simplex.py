@@ -10,12 +10,12 @@ import torch
 
 
 def project(points: torch.Tensor) -> torch.Tensor:
-    """The nearest point of the simplex for each row of `points` [..., M]: [..., M], ≥ 0, sum 1 but for rounding.
+    """The nearest point of the simplex for each row of `points` [..., M]: [..., M], ≥ 0, sum 1 up to rounding.
 
-    Were the j largest values the positive ones, θ would be θ_j = (their sum − 1) / j. No j gives more than the right
-    one: Σ_{i≤j} (v_i − θ) ≤ Σ_i max(v_i − θ, 0) = 1. So θ = max_j θ_j.
+    If the j largest values were the positive ones, θ would be θ_j = (their sum − 1) / j. No θ_j exceeds θ, because
+    Σ_{i≤j} (v_i − θ) ≤ Σ_i max(v_i − θ, 0) = 1. So θ = max_j θ_j.
     """
-    points = points - points.amax(-1, keepdim=True)  # moves θ alike; what is kept now lies in [−1, 0] and rounds well
+    points = points - points.amax(-1, keepdim=True)  # shifts θ too; the values that stay positive lie in [−1, 0]
     sums = points.sort(dim=-1, descending=True).values.cumsum(-1)  # [..., M]
     counts = torch.arange(1, points.size(-1) + 1, device=points.device)
     theta = ((sums - 1) / counts).amax(-1, keepdim=True)  # [..., 1]
@@ -24,7 +24,7 @@ def project(points: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def project_(vectors) -> None:
-    """Projects each of `vectors` [M] in place, those of equal M together; half precision by way of float32."""
+    """Projects each of `vectors` [M] in place, those of equal M together; half precision is computed in float32."""
     by_size = defaultdict(list)
     for vector in vectors:
         by_size[vector.numel()].append(vector)

@@ -1,16 +1,16 @@
-"""How the branch weights κ and α are trained (Ahmed et al. 2017, section 4): what model and optimizer agree on.
+"""Training of the branch weights κ and α (Ahmed et al. 2017, section 4): the contract of model and optimizer.
 
-In the order in which it happens:
+In chronological order:
 
-1. `TransformerModel.build_model` is given the options of the command line before any data are read, and refuses those
-   with which κ and α could not be trained (`refuse_training`).
-2. It makes one `BranchTraining` for all κ and α of the model and hangs it on each as attribute `param_group`. fairseq's
-   FP16Optimizer hands that attribute on to its float32 copies, unless it flattens all parameters into one.
-3. `FusedAdam` looks for parameters with that attribute, makes a group of its own of them, and sets `adopted`.
-4. Before each update fairseq calls `TransformerModel.set_num_updates`, which refuses to train if nobody has
-   (`require_adopted`): another optimizer that step 1 could not see, or one whose parameters have lost the attribute.
+1. `TransformerModel.build_model` receives the command line's options before any data are read, and refuses those with
+   which κ and α cannot be trained (`refuse_training`).
+2. It makes one `BranchTraining` for all κ and α of the model and sets it as their attribute `param_group`. fairseq's
+   FP16Optimizer copies that attribute to its float32 parameters, unless it flattens all parameters into one.
+3. `FusedAdam` puts the parameters with that attribute into a separate group, and sets `adopted`.
+4. Before each update fairseq calls `TransformerModel.set_num_updates`, which refuses to train unless `adopted` is set
+   (`require_adopted`): step 1 could not see the optimizer, or its parameters have lost the attribute.
 5. `FusedAdam.step` updates κ and α with the rate of `learning_rate`, projects them onto the simplex (simplex.py), and
-   counts the update in its checkpoint. `BranchLog` (branch_log.py) shows them in fairseq's log.
+   counts the update in its checkpoint. `BranchLog` (log.py) shows them in fairseq's log.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from ..errors import InputError
 
 
 class BranchTrainingError(InputError):
-    """κ and α would not be trained as Ahmed et al. 2017 train them."""
+    """The options do not allow κ and α to be trained as in Ahmed et al. 2017."""
 
 
 @dataclass(eq=False)
@@ -30,8 +30,8 @@ class BranchTraining:
     """One object for all κ and α of a model.
 
     lr_scale: (d_model / N)^-0.5 with N layers, the factor of their learning rate
-    simplex: project κ and α onto the simplex after each update; False where the model takes a softmax of them
-    adopted: set by the optimizer that has taken them
+    simplex: project κ and α onto the simplex after each update; False if the model takes a softmax of them
+    adopted: set by the optimizer that trains them
     """
 
     lr_scale: float
@@ -43,46 +43,48 @@ class BranchTraining:
         return self.lr_scale * min(update**-0.5, update * max(warmup, 1) ** -1.5)
 
     def require_adopted(self) -> None:
-        """Raises BranchTrainingError unless an optimizer has taken κ and α; for a model's training steps."""
+        """Raises BranchTrainingError unless an optimizer trains κ and α."""
         if not self.adopted:
             raise BranchTrainingError(UNSUITABLE_OPTIMIZER)
 
 
 UNSUITABLE_OPTIMIZER = (
-    "The branch weights κ and α need a learning rate of their own and to be kept on the simplex: train with "
-    "--optimizer fused_adam, and with --fp16 also --fp16-no-flatten-grads."
+    "the branch weights κ and α need their own learning rate and a projection onto the simplex: train with "
+    "--optimizer fused_adam, and with --fp16 also --fp16-no-flatten-grads"
 )
 
 
 def refuse_training(options) -> None:
-    """Raises BranchTrainingError if `options` of fairseq-train could not train κ and α as the paper does.
+    """Raises BranchTrainingError if fairseq-train with `options` could not train κ and α as the paper does.
 
-    A model is built before any data is read. Once the loader's thread lives, "terminate called …" would be the last
-    line and the exit 134.
+    This is checked before any data are read: once the data loader's thread runs, the last line would be "terminate
+    called …" and the exit status 134.
     """
-    options = training_options(options)
+    options, faults = training_options(options), []
     if options.get("ddp_backend") == "fully_sharded":
-        raise BranchTrainingError(
-            "--ddp-backend fully_sharded cuts parameters into pieces, and κ and α cannot be kept on the simplex in "
-            "pieces: train with --ddp-backend pytorch_ddp or legacy_ddp."
+        faults.append(
+            "--ddp-backend fully_sharded cuts κ and α into pieces, which cannot be kept on the simplex: "
+            "train with --ddp-backend pytorch_ddp or legacy_ddp"
         )
     optimizer = OPTIMIZER_REGISTRY.get(options.get("optimizer"))
     unsuitable = optimizer is not None and not getattr(optimizer, "trains_branch_weights", False)
-    # With the latter half-precision parameters stay as they are, and `fused_adam` says why it does not train them.
-    whole = options.get("fp16_no_flatten_grads") or options.get("memory_efficient_fp16")
-    if unsuitable or (options.get("fp16") and not whole):
-        raise BranchTrainingError(UNSUITABLE_OPTIMIZER)
+    # --memory-efficient-fp16 keeps the parameters as they are; `fused_adam` explains why it does not train them.
+    unflattened = options.get("fp16_no_flatten_grads") or options.get("memory_efficient_fp16")
+    if unsuitable or (options.get("fp16") and not unflattened):
+        faults.append(UNSUITABLE_OPTIMIZER)
+    if faults:
+        raise BranchTrainingError("; ".join(faults))
 
 
 def training_options(options) -> dict:
-    """What the model being built is to be trained with, by name, as far as it is known.
+    """The options of the training for which a model is built, by name, as far as they are known.
 
-    fairseq-train gives a model all options of the command line; fairseq-hydra-train a group of its configuration, with
-    the others beside it.
+    fairseq-train passes all options of the command line to a model; fairseq-hydra-train passes one group of its
+    configuration, whose parent has the others.
     """
     if not isinstance(options, DictConfig):
         return vars(options)
-    found = {}
+    values = {}
     for group in ("common", "distributed_training"):
-        found |= OmegaConf.select(options, f"..{group}", default={})
-    return {**found, "optimizer": OmegaConf.select(options, "..optimizer._name", default=None)}
+        values |= OmegaConf.select(options, f"..{group}", default={})
+    return {**values, "optimizer": OmegaConf.select(options, "..optimizer._name", default=None)}

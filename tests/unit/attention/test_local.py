@@ -105,5 +105,5 @@ def test_padding_changes_nothing(build):
 
 def test_no_neighbourhood():
     assert VariantConfig.restricted_attention == "none"
-    with pytest.raises(InputError, match="--neighbourhood 0: a position sees at least itself"):
+    with pytest.raises(InputError, match="--neighbourhood 0: give"):
         build_attention(MultiheadAttention, 0)

@@ -306,7 +306,7 @@ def prepared(**preparation):
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
         (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "holds no dictionaries"),
-        (without_groups(), "checkpoint.pt is not a fairseq checkpoint that can be read .AttributeError"),
+        (without_groups(), "checkpoint.pt is not a readable fairseq checkpoint .AttributeError"),
         (without_groups("model"), "checkpoint.pt does not say what data it was trained on"),
         (without_groups("model", "task"), "checkpoint.pt has no options of its generation"),
         *[(spoilt(task__max_source_positions=number), "max_source_positions are ") for number in (0, 1, -3)],

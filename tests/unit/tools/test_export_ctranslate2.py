@@ -185,6 +185,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
     [
         ("relative_transformer", {}, "no table of keys and one of values that all heads of a layer share"),
         ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "no table of keys and one of values"),
+        ("relative_transformer", {**SHARED, "relative_attention": "all"}, "distances in encoder–decoder attention"),
         ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "not either distances or sinusoids"),
         ("weighted_transformer", {}, r"branches with weights \(--branched-attention encoder_decoder\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),

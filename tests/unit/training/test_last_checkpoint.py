@@ -61,7 +61,7 @@ def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
 
 def test_without_another_it_says_what_to_do(prepare, tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
-    with pytest.raises(InputError, match="checkpoint_last.pt is half written and no other .* remove it"):
+    with pytest.raises(InputError, match="checkpoint_last.pt is half written.*: remove it"):
         prepare()
 
 

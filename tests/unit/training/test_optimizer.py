@@ -53,7 +53,7 @@ def test_update_equals_fairseqs():
 
 
 def test_refuses_float16_statistics():
-    with pytest.raises(InputError, match="--fp16-adam-stats needs --optimizer adam"):
+    with pytest.raises(InputError, match="--fp16-adam-stats .*: .*--optimizer adam"):
         fused_adam(torch.nn.Linear(2, 2), fp16_adam_stats=True)
 
 
@@ -82,7 +82,7 @@ def test_groups_and_checkpoints_without_branch_weights_are_as_before():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_divergence_is_said_with_update_and_parameter(build, value):
-    """Where fairseq would look for the cause, and fail to."""
+    """fairseq's NaN detector would fail."""
     model = build("vaswani_transformer_base")
     optimizer = fused_adam(model)
     for bad in (0.5, value):
@@ -92,7 +92,7 @@ def test_divergence_is_said_with_update_and_parameter(build, value):
         if bad == 0.5:
             assert optimizer.clip_grad_norm(1.0) > 1
             optimizer.step()
-    with pytest.raises(InputError, match=r"^update 2: .* decoder.layers.1.fc2.weight has values of up to 1.0e\+20: "):
+    with pytest.raises(InputError, match=r"^update 2: .* decoder.layers.1.fc2.weight .* 1.0e\+20: lower --lr"):
         optimizer.clip_grad_norm(1.0)
     assert not fused_adam(model, amp=True).clip_grad_norm(0.0).isfinite()  # goes on with a smaller scale of the loss
 
@@ -217,8 +217,10 @@ def test_learning_rate_is_logged():
 
 def test_refuses_never_to_train_them():
     for max_update in (0, 10000):
-        with pytest.raises(BranchTrainingError, match=f"--max-update {max_update} .*smaller --branch-frozen-updates"):
+        with pytest.raises(BranchTrainingError, match=f"--max-update {max_update} .*: .*--branch-frozen-updates"):
             fused_adam(Branched(), max_update=max_update)
+    with pytest.raises(BranchTrainingError, match="--branch-frozen-updates .*; --use-bmuf"):
+        fused_adam(Branched(), max_update=1, use_bmuf=True)
     fused_adam(torch.nn.Linear(2, 2), max_update=0)  # others have nothing to freeze
 
 

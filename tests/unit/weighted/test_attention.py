@@ -192,7 +192,7 @@ UNEVEN = [
 
 
 @pytest.mark.parametrize("options, reason", UNEVEN)
-def test_what_cannot_be_dealt_out_is_refused(options, reason):
+def test_numbers_that_branches_do_not_divide_are_refused(options, reason):
     with pytest.raises(ValueError, match=reason):
         block(**options)
     if "ffn_dim" in options:

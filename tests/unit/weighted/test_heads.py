@@ -8,7 +8,7 @@ import torch
 from fairseq import models
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir.config import UnsupportedOption
+from user_dir.errors import InputError
 from user_dir.weighted.heads import WeightedHeads, WeightedLinear
 
 import equations
@@ -119,11 +119,11 @@ OTHERS = [{"branched_attention": where} for where in ("self", "both", "both_halv
 
 @pytest.mark.parametrize("option", OTHERS, ids=str)
 def test_other_readings_are_refused(build, option):
-    with pytest.raises(UnsupportedOption, match="--branch-residual shared .*leave that option out"):
+    with pytest.raises(InputError, match="--branch-residual shared .*: omit"):
         shared(build, **option)
 
 
-def test_an_ffn_that_cannot_be_dealt_out_is_refused(build):
+def test_a_width_that_branches_do_not_divide_is_refused(build):
     with pytest.raises(ValueError, match="width 30 .* 4 branches"):
         shared(build, encoder_ffn_embed_dim=30)
 

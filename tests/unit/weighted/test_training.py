@@ -30,8 +30,9 @@ FLATTENED = {"optimizer": "fused_adam", "fp16": True, "fp16_no_flatten_grads": F
 SHARDED = {"optimizer": "fused_adam", "ddp_backend": "fully_sharded"}
 UNSUITABLE = [
     ({"optimizer": "adam"}, "train with --optimizer fused_adam"),
-    (FLATTENED, "with --fp16 also --fp16-no-flatten-grads"),
-    (SHARDED, "--ddp-backend fully_sharded .*κ and α.* train with --ddp-backend pytorch_ddp"),
+    (FLATTENED, "--fp16-no-flatten-grads"),
+    (SHARDED, "--ddp-backend fully_sharded .*: train with --ddp-backend pytorch_ddp"),
+    ({**SHARDED, "optimizer": "adam"}, "--ddp-backend fully_sharded .*; .*--optimizer fused_adam"),
 ]
 SUITABLE = [
     {"optimizer": "fused_adam", "ddp_backend": "legacy_ddp", "fp16": False},
