@@ -126,7 +126,7 @@ def test_what_goes_with_no_folder(folder, options, words):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("translator.json", "is not a folder that export_ctranslate2 wrote .*FileNotFoundError.: name a checkpoint"),
+        ("translator.json", "was not written by export_ctranslate2 .*FileNotFoundError.: name a checkpoint"),
         ("manifest.json", "has no manifest.json .*: .*--pretokenised"),
         ("bpe/codes", "there are no subword codes .*"),
         ("model.bin", "CTranslate2 cannot use "),
