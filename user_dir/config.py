@@ -67,10 +67,6 @@ class VariantConfig(TransformerConfig):
     branches: Optional[int] = option(
         None, "M, which must divide the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"
     )
-    branch_ffn: ChoiceEnum(["per_branch", "shared"]) = option(
-        "per_branch",
-        "an FFN of width d_ff / M for each branch, or one of width d_ff for all (Ahmed et al. 2017, eq. 7: no width)",
-    )
     branch_weights: ChoiceEnum(["simplex", "softmax", "random"]) = option(
         "simplex",
         "keep κ and α on the simplex (--optimizer fused_adam does), or make them the softmax of free weights, or draw "
@@ -127,12 +123,16 @@ def refuse_options(cfg: VariantConfig) -> None:
         raise InputError("; ".join(faults))
 
 
+def refuse_shared_ffn(branch_ffn: str | None) -> None:
+    """Raises InputError for a checkpoint with this --branch-ffn, an option of version 0.1, unless it is per_branch."""
+    if branch_ffn not in (None, "per_branch"):
+        raise InputError(f"--branch-ffn {branch_ffn} no longer exists: use the version of user_dir that has it")
+
+
 def unsupported(cfg: VariantConfig) -> Iterator[str]:
-    if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
-        for name, allowed in (("branched_attention", ("self", "encoder_decoder")), ("branch_ffn", ("per_branch",))):
-            if getattr(cfg, name) not in allowed:
-                option, wanted = f"--{name.replace('_', '-')}", " or ".join(allowed)
-                yield f"--branch-residual shared needs {option} {wanted}, not {getattr(cfg, name)}: omit {option}"
+    if cfg.branch_residual == "shared" and cfg.branched_attention in ("both", "both_halves"):
+        given = f"--branched-attention self or encoder_decoder, not {cfg.branched_attention}"
+        yield f"--branch-residual shared needs {given}: omit --branched-attention"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():

@@ -1,9 +1,13 @@
 """Checkpoints of before, in tests/old_checkpoints: they load, and translate as they did when they were trained."""
 
+import argparse
 import re
 
 import pytest
+import torch
+from fairseq import models
 
+from user_dir.errors import InputError
 from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 
@@ -31,6 +35,19 @@ def test_text(name):
     texts = (FOLDER / "test.fr").read_text(encoding="utf-8").splitlines()
     found = [row[0] for row in translator.search([translator.encode(text) for text in texts], lenpen=0.6)]
     assert ([text for text, _ in found], [score for _, score in found]) == expected(name)
+
+
+def test_one_ffn_for_all_branches_is_refused(tmp_path):
+    """An option that no longer exists; by our reading of a checkpoint, and by fairseq's building of its model."""
+    state = torch.load(FOLDER / "weighted_transformer.pt")
+    for given in ("per_branch", "shared"):
+        state["cfg"]["model"].branch_ffn = given
+        torch.save(state, tmp_path / f"{given}.pt")
+    Translator(tmp_path / "per_branch.pt", data=FOLDER / "data-bin")
+    with pytest.raises(InputError, match="--branch-ffn shared .*: use the version"):
+        Translator(tmp_path / "shared.pt", data=FOLDER / "data-bin")
+    with pytest.raises(InputError, match="--branch-ffn shared .*: use the version"):
+        models.build_model(argparse.Namespace(**vars(state["cfg"]["model"])), None)
 
 
 @pytest.mark.parametrize("name", NAMES)

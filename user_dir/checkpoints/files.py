@@ -6,6 +6,7 @@ import pathlib
 
 import torch
 
+from ..config import refuse_shared_ffn
 from ..errors import InputError
 from .compatibility import allow_fairseq_checkpoints
 
@@ -14,7 +15,7 @@ def load(path: pathlib.Path, mmap: bool = False) -> dict:
     """fairseq's checkpoint `path`, weights only; with `mmap` tensors are read when they are used (torch ≥ 1.6's files).
 
     Raises:
-        InputError: if it is missing, is not a checkpoint, or was written by a fairseq before 1.0
+        InputError: if it is missing, is not a checkpoint, or has options that no longer exist
     """
     with reading(path):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
@@ -23,6 +24,7 @@ def load(path: pathlib.Path, mmap: bool = False) -> dict:
             raise TypeError
     if state.get("args") is not None:  # fairseq would use these instead of cfg
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
+    refuse_shared_ffn(options(state, "model").get("branch_ffn"))
     return state
 
 

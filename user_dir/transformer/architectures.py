@@ -3,6 +3,7 @@
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
+from ..config import refuse_shared_ffn
 from ..families import FAMILIES, Family
 from .model import TransformerModel
 
@@ -49,8 +50,9 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
 
     @register_model_architecture(name, f"{name}_{size}")
     def architecture(args) -> None:
-        if completed(args):  # a checkpoint saved before --branch-residual existed
+        if completed(args):  # a checkpoint, perhaps saved before --branch-residual existed
             set_defaults(args, {"branch_residual": "none"})
+            refuse_shared_ffn(getattr(args, "branch_ffn", None))
         set_defaults(args, options)
         base_architecture(args)  # fairseq's defaults for the rest
 

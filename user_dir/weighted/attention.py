@@ -32,7 +32,7 @@ In the first two forms only linear maps lie between head_i and W1_i: κ_i W^O_i 
 Multiplying W^O_i and W1_i first costs about as much as W^O · W1 once, and saves most of their cost for every token.
 x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over all hidden units.
 
-Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M (d_ff if they share one FFN).
+Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M.
 """
 
 from typing import NamedTuple
@@ -54,11 +54,10 @@ class BranchedAttention(BranchWeightedAttention):
     Parameters besides those of BranchWeightedAttention, in the shapes of fairseq's layer:
         out_proj.weight [d, h·d_v]: W^O_i are columns; no bias (eq. 6)
         fc1.weight [d_ff, d], fc1.bias [d_ff]: W1_i, b1_i are rows
-        fc2.weight [d, d_ff]: W2_i are columns; fc2.bias [M, d]: b2_i ([1, d] of a shared FFN)
+        fc2.weight [d, d_ff]: W2_i are columns; fc2.bias [M, d]: b2_i
 
     Args:
         ffn_dim: d_ff
-        shared_ffn: all branches share one FFN of width d_ff (the other reading of eq. 7)
         activation, activation_dropout: of the FFN
         others: as in BranchWeightedAttention
 
@@ -66,11 +65,9 @@ class BranchedAttention(BranchWeightedAttention):
         InputError: if the heads or d_ff are not divisible by the branches
     """
 
-    def __init__(self, *args, ffn_dim: int, shared_ffn=False, activation="relu", activation_dropout=0.0, **kwargs):
+    def __init__(self, *args, ffn_dim: int, activation="relu", activation_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
-        self.shared_ffn = shared_ffn
-        self.ffns = 1 if shared_ffn else self.branches
-        refuse_uneven(ffn_dim, self.ffns)
+        refuse_uneven(ffn_dim, self.branches)
         self.activation_fn = utils.get_activation_fn(activation)
         self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
         self.build_matrices(ffn_dim)
@@ -80,7 +77,6 @@ class BranchedAttention(BranchWeightedAttention):
         return {
             **BranchWeightedAttention.from_config(cfg, ffn_dim),
             "ffn_dim": ffn_dim,
-            "shared_ffn": cfg.branch_ffn == "shared",
             "activation": cfg.activation_fn,
             "activation_dropout": cfg.activation_dropout or cfg.relu_dropout,
         }
@@ -91,18 +87,18 @@ class BranchedAttention(BranchWeightedAttention):
 
         W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i start as they would without branch weights.
         Otherwise a block adds almost nothing to its input for a long time: after 300 updates of the quickstart the loss
-        is 6.58 instead of 6.34 (the base's: 6.16). The sum over one shared FFN keeps W2's scale.
+        is 6.58 instead of 6.34 (the base's: 6.16).
         """
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
         self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, self.embed_dim, bias=False)
-        self.fc2.bias = nn.Parameter(torch.zeros(self.ffns, self.embed_dim))
-        for weight, count, scale in (
-            (self.out_proj.weight.T, self.branches, self.branches),
-            (self.fc1.weight, self.ffns, 1),
-            (self.fc2.weight.T, self.ffns, self.ffns),
+        self.fc2.bias = nn.Parameter(torch.zeros(self.branches, self.embed_dim))
+        for weight, scale in (
+            (self.out_proj.weight.T, self.branches),
+            (self.fc1.weight, 1),
+            (self.fc2.weight.T, self.branches),
         ):
-            for matrix in weight.unflatten(0, (count, -1)):
+            for matrix in weight.unflatten(0, (self.branches, -1)):
                 nn.init.xavier_uniform_(matrix, gain=scale)
         nn.init.zeros_(self.fc1.bias)
 
@@ -127,12 +123,8 @@ class BranchedAttention(BranchWeightedAttention):
             x, last = x @ matrices.w_o, matrices.w1  # [M, N, d], [M, d, f]
         else:
             last = matrices.folded  # [M, h/M · d_v, f]
-        if self.shared_ffn:
-            hidden = hidden.repeat(1, self.branches)  # [N, M · f]
-        hidden = AddProducts.apply(hidden, x.to(hidden.dtype), last.to(hidden.dtype))  # [N, M · f]
-        hidden = self.activation_dropout_module(self.activation_fn(hidden))  # [N, M · f]
-        if self.shared_ffn:
-            hidden = self.kappa_alpha()[1].to(hidden.dtype) @ hidden.unflatten(1, (self.branches, -1))  # [N, f]
+        hidden = AddProducts.apply(hidden, x.to(hidden.dtype), last.to(hidden.dtype))  # [N, d_ff]
+        hidden = self.activation_dropout_module(self.activation_fn(hidden))  # [N, d_ff]
         return linear(hidden, matrices.w2, matrices.b2)  # [N, d]
 
     def matrices(self, tokens: int, incremental_state: dict | None) -> "Matrices":
@@ -157,14 +149,13 @@ class BranchedAttention(BranchWeightedAttention):
     def weighted_matrices(self, kappa: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """w_o, w1 and w2 of `Matrices`, with `kappa` [M] as κ and `alpha` [M] as α."""
         w_o = self.out_proj.weight.unflatten(1, (self.branches, -1)).permute(1, 2, 0)  # [M, h/M · d_v, d]
-        w1 = self.fc1.weight.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)  # [M, d, f]
-        w2 = self.fc2.weight if self.shared_ffn else scale_branches(self.fc2.weight, alpha)  # [d, d_ff]
-        return w_o * kappa[:, None, None], w1, w2
+        w1 = self.fc1.weight.unflatten(0, (self.branches, -1)).mT  # [M, d, f]
+        return w_o * kappa[:, None, None], w1, scale_branches(self.fc2.weight, alpha)
 
     def folding_pays(self, tokens: int) -> bool:
         """Whether W^O_i W1_i costs fewer multiplications than it saves for `tokens` tokens."""
         width = self.num_heads * self.value_dim // self.branches
-        hidden = self.fc1.out_features // self.ffns
+        hidden = self.fc1.out_features // self.branches
         saved = width * self.embed_dim + self.embed_dim * hidden - width * hidden
         return tokens * saved > width * self.embed_dim * hidden
 
@@ -201,7 +192,7 @@ class Matrices(NamedTuple):
 
     w_o: Tensor  # [M, h/M · d_v, d]: κ_i W^O_i, as FFN_i sees it
     w1: Tensor  # [M, d, f]: W1_i
-    w2: Tensor  # [d, d_ff]: α_i W2_i; W2 for a shared FFN, where it multiplies Σ_i α_i max(0, …)
+    w2: Tensor  # [d, d_ff]: α_i W2_i
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
     b1: Tensor | None = None  # [d_ff]: b1_i, if a constant is added to it
@@ -221,8 +212,7 @@ class ResidualBranchedAttention(BranchedAttention):
     same for all h_i, and another for Σ_i M α_i FFN_i + b2. FFN_i sees h_i without dropout, where the base's FFN sees it
     with the first mask: trainings did not differ, and with the mask W^O_i W1_i could not be multiplied first.
 
-    Matrices and biases are the base's; `norm` is the LayerNorm that the base has before or after its FFN. A shared FFN
-    is as wide as the FFN_i together: α_i FFN instead of M α_i FFN_i.
+    Matrices and biases are the base's; `norm` is the LayerNorm that the base has before or after its FFN.
 
     Args:
         residual_dropout: the dropout probability of both masks
@@ -272,8 +262,8 @@ class ResidualBranchedAttention(BranchedAttention):
         (y − mean y) g W1 is y times (g W1 minus the mean of its rows); β adds to b1.
         """
         kappa, alpha = self.kappa_alpha()  # [M], [M]
-        w_o, _, w2 = self.weighted_matrices(self.branches * kappa, self.ffns * alpha)
+        w_o, _, w2 = self.weighted_matrices(self.branches * kappa, self.branches * alpha)
         w_x = self.fc1.weight * self.norm.weight  # [d_ff, d]
         w_x = w_x - w_x.mean(1, keepdim=True)  # [d_ff, d]
-        w1 = w_x.unflatten(0, (self.ffns, -1)).mT.expand(self.branches, -1, -1)  # [M, d, f]
+        w1 = w_x.unflatten(0, (self.branches, -1)).mT  # [M, d, f]
         return Matrices(w_o, w1, w2, self.fc2.bias, b1=self.fc1(self.norm.bias), w_x=w_x)

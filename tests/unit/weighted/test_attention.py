@@ -40,21 +40,19 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
     heads = heads_of(module, x, key, causal)
     if not isinstance(module, BranchedAttention):
         return module.out_proj(heads.flatten(2))
-    branches, ffns = module.branches, module.ffns
+    branches = module.branches
     heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
     w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
     kappa, alpha = module.kappa_alpha() if weights is None else weights
     if module.top:
         kappa, alpha = equations.most_probable(module.kappa, module.alpha, module.top)
     residual = isinstance(module, ResidualBranchedAttention)
-    parts = zip(module.fc1.weight.chunk(ffns), module.fc1.bias.chunk(ffns), module.fc2.weight.chunk(ffns, 1))
-    b2 = torch.zeros(ffns) if residual else module.fc2.bias
+    fc1, fc2 = module.fc1, module.fc2
+    parts = zip(fc1.weight.chunk(branches), fc1.bias.chunk(branches), fc2.weight.chunk(branches, 1))
+    b2 = torch.zeros(branches) if residual else module.fc2.bias
     own = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=b2[i]) for i, (w1, b1, w2) in enumerate(parts)]
-    own = own if ffns == branches else own * branches
     if not residual:
         return equations.branched(heads, kappa, alpha, w_o, own)
-    if module.shared_ffn:  # as wide as all together: α_i and not M α_i
-        alpha = alpha / branches
 
     def norm(y, other):
         return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
@@ -71,14 +69,12 @@ def heads_of(module, x, key=None, causal=False):
 FORMS = [BranchedAttention, ResidualBranchedAttention]
 READINGS = [
     {},
-    {"shared_ffn": True},
     {"softmax": True},
     {"branches": 2},
     {"branches": 1},
-    {"branches": 2, "shared_ffn": True},
     {"value_dim": 6, "key_dim": 3},
     {"top": 2},
-    {"top": 1, "shared_ffn": True},
+    {"top": 1},
 ]
 
 
@@ -195,8 +191,6 @@ UNEVEN = [
 def test_numbers_that_branches_do_not_divide_are_refused(options, reason):
     with pytest.raises(ValueError, match=reason):
         block(**options)
-    if "ffn_dim" in options:
-        block(**options, shared_ffn=True)
 
 
 # layers and models
@@ -306,7 +300,7 @@ def test_dropout_stands_where_the_base_has_it(build, masks, form, norm):
         assert_same_with_gradients(actual, expected, decoder, x)
 
 
-CACHED = [{"branch_ffn": "shared"}, {"branch_weights": "softmax"}, {"branches": 2}, {"top_branches": 2}]
+CACHED = [{"branch_weights": "softmax"}, {"branches": 2}, {"top_branches": 2}]
 
 
 @pytest.mark.parametrize("options", CACHED, ids=str)
