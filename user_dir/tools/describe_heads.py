@@ -27,13 +27,11 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from torch import Tensor
 
-from ..errors import InputError
 from ..files import write
-from ..serving.models import data_of
-from ..serving.preparation import preparation_of
 from ..serving.translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
-from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, positive, table
+from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, table
+from .shared.examined import add_sentences, load_sentences, open_model
 
 COLUMNS = ["distance", "entropy", "diagonal", "previous", "next", "delimiters"]
 
@@ -112,27 +110,6 @@ def describe(translator: Translator, dataset: LanguagePairDataset, **batches) ->
     return {name: [(total / count[name]).cpu() for total in totals[name]] for name in ATTENTIONS}
 
 
-def load(translator: Translator, subset: str) -> LanguagePairDataset:
-    """The sentences of `subset` with their references.
-
-    Raises:
-        InputError: if there are none, or one is too long for the model
-    """
-    translator.task.load_dataset(subset)
-    dataset, name = translator.task.dataset(subset), f"{subset} of {translator.data}"
-    if not len(dataset):
-        raise InputError(f"{name} has no sentences: name another --subset")
-    if dataset.tgt is None:
-        raise InputError(f"{name} has no references: name a --subset that was binarised with both languages")
-    longest = translator.models[0].max_positions()
-    for number, sizes in enumerate(zip(dataset.src_sizes, dataset.tgt_sizes), 1):
-        if any(size > limit for size, limit in zip(sizes, longest)):
-            has, takes = ("{} and {}".format(*both) for both in (sizes, longest))
-            reason = f"has {has} subwords, and the model takes at most {takes}"
-            raise InputError(f"sentence {number} of {name} {reason}: leave it out of the set")
-    return dataset
-
-
 def rows(found: dict[str, list[Tensor]]) -> list[list[str]]:
     """Lines of the table."""
     return [
@@ -147,9 +124,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = new_parser("describe_heads", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
-    parser.add_argument("--subset", default="test", help="the set (default: %(default)s)")
-    tokens = "subwords in a batch (default: %(default)s)"
-    parser.add_argument("--max-tokens", type=positive, default=6000, metavar="N", help=tokens)
+    add_sentences(parser)
     output = "the file of the table (default: the standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE.md", help=output)
     return parser.parse_args(arguments)
@@ -158,9 +133,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @exit_in_one_line("describe_heads")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    data = args.data or data_of([args.checkpoint])
-    translator = Translator(args.checkpoint, data=data, pretokenised=not preparation_of(data))
-    found = describe(translator, load(translator, args.subset), max_tokens=args.max_tokens)
+    translator = open_model(args)
+    found = describe(translator, load_sentences(translator, args.subset), max_tokens=args.max_tokens)
     text = table(["attention", "layer", "head", *COLUMNS], rows(found))
     if args.output:
         write(args.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))

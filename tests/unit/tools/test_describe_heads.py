@@ -11,6 +11,7 @@ from fairseq.data import Dictionary
 from user_dir.serving.translator import Translator
 from user_dir.tools import describe_heads as tool
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
+from user_dir.tools.shared.examined import load_sentences
 from user_dir.transformer.architectures import FAMILIES
 
 from support import PROJECT
@@ -56,7 +57,7 @@ def by_loop(translator, dataset):
 def test_columns(family):
     """Whatever else is in a batch: one sentence, a few of like lengths, all with padding on both sides."""
     translator = Translator(FOLDER / f"{family}.pt", data=FOLDER / "data-bin", device="cpu")
-    dataset = tool.load(translator, "test")
+    dataset = load_sentences(translator, "test")
     assert len({*dataset.src_sizes}) > 3 and len({*dataset.tgt_sizes}) > 3
     expected = by_loop(translator, dataset)
     for batches in ({"batch_size": 1}, {"max_tokens": 40}, {}):
@@ -90,7 +91,7 @@ def test_table(tmp_path, capsys):
     layers = {name: len(attentions_of(translator.models[0], name)) for name in ATTENTIONS}
     order = [[n, str(layer + 1), str(head)] for n in ATTENTIONS for layer in range(layers[n]) for head in (1, 2, 3, 4)]
     assert [line[:3] for line in lines] == order
-    found = tool.describe(translator, tool.load(translator, "test"))
+    found = tool.describe(translator, load_sentences(translator, "test"))
     values = torch.cat([torch.cat(found[name]) for name in ATTENTIONS]).tolist()
     assert [line[3:] for line in lines] == [["" if x != x else f"{x:.2f}" for x in row] for row in values]
 

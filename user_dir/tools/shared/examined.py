@@ -1,0 +1,44 @@
+"""The model and the binarised sentences that a command examines."""
+
+import argparse
+
+from fairseq.data import LanguagePairDataset
+
+from ...errors import InputError
+from ...serving.models import data_of
+from ...serving.preparation import preparation_of
+from ...serving.translator import Translator
+from .command import positive
+
+
+def add_sentences(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--subset", default="test", help="the set of sentences (default: %(default)s)")
+    tokens = "subwords in a batch (default: %(default)s)"
+    parser.add_argument("--max-tokens", type=positive, default=6000, metavar="N", help=tokens)
+
+
+def open_model(args: argparse.Namespace) -> Translator:
+    """The model of `args.checkpoint`; its text is in tokens if data-prep did not prepare its data."""
+    data = args.data or data_of([args.checkpoint])
+    return Translator(args.checkpoint, data=data, pretokenised=not preparation_of(data))
+
+
+def load_sentences(translator: Translator, subset: str) -> LanguagePairDataset:
+    """The sentences of `subset` with their references.
+
+    Raises:
+        InputError: if there are none, or one is too long for the model
+    """
+    translator.task.load_dataset(subset)
+    dataset, name = translator.task.dataset(subset), f"{subset} of {translator.data}"
+    if not len(dataset):
+        raise InputError(f"{name} has no sentences: name another --subset")
+    if dataset.tgt is None:
+        raise InputError(f"{name} has no references: name a --subset that was binarised with both languages")
+    longest = translator.models[0].max_positions()
+    for number, sizes in enumerate(zip(dataset.src_sizes, dataset.tgt_sizes), 1):
+        if any(size > limit for size, limit in zip(sizes, longest)):
+            has, takes = ("{} and {}".format(*both) for both in (sizes, longest))
+            reason = f"has {has} subwords, and the model takes at most {takes}"
+            raise InputError(f"sentence {number} of {name} {reason}: leave it out of the set")
+    return dataset
