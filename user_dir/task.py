@@ -16,7 +16,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import DictConfig
 
-from .checkpoints.trusted import refuse_evaluated
+from .checkpoints.trusted import refuse_untrusted
 from .config import option
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .training.input import refuse_checkpoints, refuse_folder, refuse_input
@@ -58,7 +58,7 @@ class FastTranslationTask(TranslationTask):
             InputError: for unusable training options, data or checkpoints, and for options that run code when loaded
         """
         if from_checkpoint:
-            refuse_evaluated("the checkpoint", "model", cfg)
+            refuse_untrusted("the checkpoint", {"model": cfg})
             return super().build_model(cfg, from_checkpoint)
         options = training_options(self.cfg)
         if options is None:  # a program builds a model without training it

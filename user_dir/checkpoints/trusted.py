@@ -1,14 +1,14 @@
-"""Refuses foreign checkpoints whose options fairseq would run as Python.
+"""Refuses foreign checkpoints that say anything but what can be trusted.
 
 torch reads weights only, and runs nothing. But a checkpoint also names its model, task and criterion, and some of
 fairseq's (convolutional models, wav2vec, ctc, …) call eval() on their options. This module allows those that are known
-not to, and those of a variant that --user-dir has imported.
+not to, those of a variant that --user-dir has imported, and models that are no larger than their file.
 """
 
 import argparse
-import ast
 import dataclasses
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
@@ -21,35 +21,43 @@ from fairseq.tasks.translation import TranslationTask
 from ..errors import InputError
 
 KNOWN = (TransformerModel, TranslationTask, CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
-REGISTRIES = {
-    "model": (ARCH_MODEL_REGISTRY, MODEL_REGISTRY),  # in fairseq's order
-    "task": (TASK_REGISTRY,),
-    "criterion": (CRITERION_REGISTRY,),
+# Of each group: the option that names its class beside _name (fairseq-train saves both), and the classes.
+GROUPS = {
+    "model": ("arch", ChainMap(ARCH_MODEL_REGISTRY, MODEL_REGISTRY)),  # in fairseq's order
+    "task": ("task", TASK_REGISTRY),
+    "criterion": ("criterion", CRITERION_REGISTRY),
 }
-# The options that hold the name of the class; fairseq-train saves both.
-NAMES = {"model": ("_name", "arch"), "task": ("_name", "task"), "criterion": ("_name", "criterion")}
-# Options that fairseq's TransformerModel evaluates, with the prefix "encoder_", in a group "encoder", or without
-# either. Our model does not support them (config.py).
-EVALUATED = ("adaptive_softmax_cutoff", "xformers_att_config")
 
 
-def refuse_evaluated(source: str, group: str, options) -> None:
-    """Raises InputError if fairseq could run the `options` of a model, task or criterion (`group`) from `source`."""
-    given = as_dict(options)
-    for name in {given[key] for key in NAMES[group] if given.get(key)} or {None}:
-        kind = next((registry[name] for registry in REGISTRIES[group] if name in registry), None)
-        if kind is None:
-            raise InputError(f"{source} has the unknown {group} {name}: import the module that registers it")
-        if kind.__module__.startswith("fairseq.") and kind not in KNOWN:
-            reason = "which may run code in its options: use fairseq's own commands if you trust it"
-            raise InputError(f"{source} has fairseq's {group} {name}, {reason}")
-    for option, value in all_options(given):
-        if option.endswith(EVALUATED):
-            try:
-                ast.literal_eval(str(value))
-            except (ValueError, SyntaxError):
-                reason = "which fairseq would run: do not use it"
-                raise InputError(f"{source} has {option} {value}, {reason}") from None
+def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None) -> None:
+    """Raises InputError if fairseq could run an option of `cfg`, or could not finish building the model.
+
+    Args:
+        source: where the options are from, for the message
+        cfg: the groups of options in a checkpoint
+        tensors: its parameters, if they are known: fairseq builds the model before it compares them, which takes hours
+            for a million layers
+    """
+    for group in GROUPS.keys() & {*cfg}:
+        (option, classes), given = GROUPS[group], as_dict(cfg[group]) or {}
+        for name in {given[key] for key in ("_name", option) if given.get(key)} or {None}:
+            if name not in classes:
+                raise InputError(f"{source} has the unknown {group} {name}: import the module that registers it")
+            if classes[name].__module__.startswith("fairseq.") and classes[name] not in KNOWN:
+                reason = "which may run code in its options: use fairseq's own commands if you trust it"
+                raise InputError(f"{source} has fairseq's {group} {name}, {reason}")
+    # The largest values of options, by the ends of their names. fairseq's TransformerModel evaluates the first two.
+    largest = {"softmax_cutoff": 0, "att_config": 0}
+    if tensors is not None:
+        sizes = [tensor.numel() for tensor in tensors]
+        largest |= {"layers": len(sizes), **dict.fromkeys(("dim", "distance", "branches"), sum(sizes))}
+        largest |= dict.fromkeys(("source_positions", "target_positions"), max(sum(sizes), 2**20))  # also sinusoids
+    for option, value in (as_dict(cfg.get("model")) or {}).items():
+        most = [number for ending, number in largest.items() if option.endswith(ending)]
+        too_large = value and most and not (isinstance(value, int) and value <= most[0])
+        if too_large or as_dict(value) is not None:  # fairseq-train saves no options within an option
+            reason = "which fairseq would run, or build without end: do not use it"
+            raise InputError(f"{source} has {option} {value}, {reason}")
 
 
 def as_dict(options) -> dict | None:
@@ -58,12 +66,3 @@ def as_dict(options) -> dict | None:
         return dict(options)
     has_options = isinstance(options, argparse.Namespace) or dataclasses.is_dataclass(options)
     return vars(options) if has_options else None
-
-
-def all_options(options: dict) -> Iterator[tuple[str, object]]:
-    """Every option and its value, including nested ones."""
-    for name, value in options.items():
-        if (nested := as_dict(value)) is None:
-            yield name, value
-        else:
-            yield from all_options(nested)

@@ -1,7 +1,6 @@
 """Loads models from fairseq's checkpoints, and finds their training data."""
 
 import logging
-import math
 import pathlib
 
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import load, options
-from ..checkpoints.trusted import all_options, refuse_evaluated
+from ..checkpoints.trusted import refuse_untrusted
 from ..errors import InputError
 
 # Options by which fairseq reads files for training, which a model with weights from a checkpoint does not need.
@@ -52,9 +51,7 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     """
     for path in paths:
         state = load(path, mmap=True)  # reports a damaged file
-        for group in {"model", "task", "criterion"} & {*state["cfg"]}:
-            refuse_evaluated(path, group, options(state, group))
-        refuse_endless(path, state)
+        refuse_untrusted(path, state["cfg"], filter(torch.is_tensor, state["model"].values()))
         if not isinstance(state["cfg"].get("generation"), dict):
             raise InputError(f"{path} lacks the generation options that fairseq saves: name another file")
     if not any(data.glob("dict.*.txt")):
@@ -69,22 +66,6 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
         names = ", ".join(map(str, paths))
         raise InputError(f"{names} gives no model with the dictionaries of {data}: {error}") from error
     return [model.eval() for model in models], task, cfg
-
-
-def refuse_endless(path: pathlib.Path, state: dict) -> None:
-    """Raises InputError if the options in `state` describe a larger model than its tensors can fill.
-
-    fairseq builds the model before it compares them, which takes hours for a million layers. It would also read
-    embeddings from a file, which may be a pipe, that a nested option names; fairseq-train never saves such options.
-    """
-    sizes = [tensor.numel() for tensor in state["model"].values() if torch.is_tensor(tensor)]
-    limits = {"layers": len(sizes), "dim": sum(sizes), "distance": sum(sizes), "branches": sum(sizes)}
-    limits["positions"] = max(sum(sizes), 2**20)  # sinusoids are not in the file
-    for option, value in all_options(options(state, "model")):
-        if option == "embed_path" and value:
-            raise InputError(f"{path} would read its embeddings from {value}: do not use it")
-        if str(value).isdigit() and int(value) > limits.get(option.rpartition("_")[2], math.inf):
-            raise InputError(f"{path} has {option} {value}, but the parameters of a smaller model: do not use it")
 
 
 def longest_source(task: FairseqTask, models: list[nn.Module]) -> int:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading
-from ..checkpoints.trusted import all_options, refuse_evaluated
+from ..checkpoints.trusted import refuse_untrusted
 from ..config import VariantConfig, refuse_options
 from ..errors import InputError
 from ..files import write
@@ -67,8 +67,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
     if family == to or family not in ARCHITECTURES:
         reason = "it is one already" if family == to else f"only {STOCK} and {OURS} compute the same"
         raise InputError(f"{path} is of --arch {architecture} and cannot become one of {to}: {reason}")
-    for group in {"model", "task", "criterion"} & {*cfg}:
-        refuse_evaluated(path, group, cfg[group])
+    refuse_untrusted(path, cfg, state["model"].values())
     if to == OURS:
         refuse_options(VariantConfig.from_namespace(cfg.model))
     else:
@@ -98,9 +97,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
 
 def refuse_resolved(path: pathlib.Path, cfg: DictConfig) -> None:
     """Raises InputError for an option such as ${oc.env:HOME}: the file that is written would have this machine's."""
-    for option, value in all_options(OmegaConf.to_container(cfg, resolve=False)):
-        if re.search(r"\$\{[^}]*:", str(value)):
-            raise InputError(f"{path} has {option} {value}, which would be looked up on this machine: do not use it")
+    if found := re.search(r"\$\{[^}]*:[^}]*\}?", str(OmegaConf.to_container(cfg, resolve=False))):
+        raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
 
 
 def refuse_added(path: pathlib.Path, options) -> None:

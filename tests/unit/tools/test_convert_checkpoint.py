@@ -86,8 +86,8 @@ def test_what_cannot_be(saved, tmp_path, arch, options, to, words):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"adaptive_softmax_cutoff": "__import__('os').abort()"}, "which fairseq would run: do not use it"),
-        ({"encoder_xformers_att_config": "__import__('os').abort()"}, "which fairseq would run: do not use it"),
+        ({"adaptive_softmax_cutoff": "__import__('os').abort()"}, "which fairseq would run, .*: do not use it"),
+        ({"encoder_xformers_att_config": "__import__('os').abort()"}, "which fairseq would run, .*: do not use it"),
     ],
 )
 def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words, to):
@@ -108,7 +108,7 @@ def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value)
     state = torch.load(path)
     state["cfg"]["task"]["data"] = value
     torch.save(state, path)
-    with pytest.raises(SystemExit, match=r"has data .*TOKEN\}.*: do not use it"):
+    with pytest.raises(SystemExit, match=r"has the option .*TOKEN\}.*: do not use it"):
         tool.main([str(path), "--to", "transformer", "--output", str(tmp_path / "out.pt")])
     assert not (tmp_path / "out.pt").exists()
 
