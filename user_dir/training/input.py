@@ -21,8 +21,6 @@ from ..config import VariantConfig
 from ..errors import InputError
 from .last_checkpoint import LAST
 
-HEADER, ENTRY = 26, 12  # bytes in a data set's index: of its header, and of each sentence
-
 
 def refuse_folder(task_cfg) -> None:
     """Refuses the data of a translation task's options unless they are a folder with the dictionaries of two languages.
@@ -39,13 +37,9 @@ def refuse_folder(task_cfg) -> None:
         pair = infer_language_pair(str(folder))
     if not all(pair):
         raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
-    dictionaries = (folder / f"dict.{language}.txt" for language in pair)
-    if missing := [str(path) for path in dictionaries if not path.is_file()]:
-        others = ", ".join(sorted(path.name for path in folder.glob("dict.*.txt"))) or "no dictionary"
-        raise InputError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing (the folder has {others}): "
-            "prepare the data again, or give the languages by --source-lang and --target-lang"
-        )
+    if missing := [name for language in pair if not (folder / (name := f"dict.{language}.txt")).is_file()]:
+        remedy = "prepare the data again, or give the languages by --source-lang and --target-lang"
+        raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
 
 
 def parts_read(options) -> list[str]:
@@ -142,42 +136,35 @@ def data_sets(options, task):
                     yield path, dictionary
 
 
+def index_of(path: pathlib.Path) -> MMapIndexedDataset.Index | None:
+    """The index `path` of a data set; None if it is not of --dataset-impl mmap, fairseq-preprocess's default."""
+    mapped = infer_dataset_impl(str(path.with_suffix(""))) == "mmap"
+    return MMapIndexedDataset.Index(path) if mapped else None
+
+
 def data_fault(path: pathlib.Path, dictionary: Dictionary) -> str | None:
     """The reason why the data set with index `path` is damaged or does not match `dictionary`; None if it is usable."""
     text = path.with_suffix(".bin")
-    if not text.is_file():
-        return f"{text} is missing"
-    if path.stat().st_size < HEADER:
-        return f"{path} is truncated"
-    if not is_mapped(path):
-        return None
-    with path.open("rb") as file:
-        sentences = int.from_bytes(file.read(HEADER)[18:], "little")
-    if path.stat().st_size != HEADER + ENTRY * sentences:
-        return f"{path} is truncated"
-    index = MMapIndexedDataset.Index(path)
-    expected = int(index.sizes.sum(dtype=np.int64)) * index.dtype().itemsize
-    size = text.stat().st_size
-    if size != expected:
-        return f"{text} has {size:,} of {expected:,} bytes"
-    largest = int(np.memmap(text, index.dtype, "r").max()) if expected else 0
-    if largest >= len(dictionary):
-        words = path.with_name(f"dict.{path.name.split('.')[2]}.txt")
-        return f"{words} has {len(dictionary):,} words and {text} has word number {largest:,}"
+    if infer_dataset_impl(str(path.with_suffix(""))) is None:
+        return f"{path} is truncated" if text.is_file() else f"{text} is missing"
+    try:
+        if (index := index_of(path)) is None:
+            return None
+        words = np.memmap(text, index.dtype, "r")
+    except ValueError as error:
+        return f"{path} or {text.name} is truncated ({error})"
+    if len(words) != (expected := index.sizes.sum(dtype=np.int64)):
+        return f"{text} has {len(words):,} of {expected:,} subwords"
+    if (largest := words.max()) >= len(dictionary):
+        listed = path.with_name(f"dict.{path.name.split('.')[2]}.txt")
+        return f"{listed} has {len(dictionary):,} words and {text} has word number {largest:,}"
     return None
-
-
-def is_mapped(path: pathlib.Path) -> bool:
-    """Whether the data set with index `path` is of --dataset-impl mmap, fairseq-preprocess's default."""
-    return infer_dataset_impl(str(path.with_suffix(""))) == "mmap"
 
 
 def batch_fault(path: pathlib.Path, max_tokens: int) -> str | None:
     """The reason why no sentence of the data set with index `path` fits into a batch; None if one does."""
-    if not is_mapped(path):
-        return None
-    index = MMapIndexedDataset.Index(path)  # `sizes` is a part of it, and is gone when it is deleted
-    if not len(index.sizes) or max_tokens >= index.sizes.min():
+    index = index_of(path)  # `sizes` is a part of it, and is gone when it is deleted
+    if index is None or max_tokens >= index.sizes.min():
         return None
     shortest = f"the shortest sentence of {path.with_suffix('.bin')} has {index.sizes.min()}"
     return f"--max-tokens {max_tokens}: {shortest}: give at least as many, such as 4096"
