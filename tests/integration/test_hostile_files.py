@@ -17,7 +17,6 @@ from user_dir.tools import (
     average_checkpoints,
     describe_heads,
     plot_attention,
-    plot_branch_weights,
     plot_relative_positions,
     translate,
 )
@@ -70,7 +69,6 @@ COMMANDS = {
     "ablate_branch_weights": (ablate_branch_weights.main, "{bad} {data}"),
     "describe_heads": (describe_heads.main, "{bad} {data}"),
     "plot_attention": (plot_attention.main, "{bad} {data} --pretokenised --sentence w1 --output {runs}/a.png"),
-    "plot_branch_weights": (plot_branch_weights.main, "{runs}/resumed --output {runs}/a.png"),
     "plot_relative_positions": (plot_relative_positions.main, "{bad} --output {runs}/a.png"),
 }
 

@@ -3,7 +3,6 @@
 import argparse
 
 import pytest
-import torch
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
@@ -25,49 +24,31 @@ WEIGHTED = [*filter(branched, FAMILIES)]
 assert WEIGHTED
 
 
+@pytest.mark.parametrize("log_format", ["simple", "json"])
 @pytest.mark.parametrize("family", WEIGHTED)
 @pytest.mark.parametrize(
     "options, columns",
     [
-        ({}, ["encoder self-attention", "decoder self-attention"]),
+        ({"branches": 1}, ["encoder self-attention", "decoder self-attention"]),
         (
             {"branched_attention": "both", "branch_weights": "softmax"},
             ["encoder self-attention", "decoder self-attention", "encoder–decoder attention"],
         ),
     ],
 )
-def test_read_run(trained, tmp_path, family, options, columns):
-    for updates in (900, 1000):
-        model, _, _ = trained(f"{family}_base", updates=updates, name=f"checkpoint_1_{updates}.pt", **options)
-    found = plot.read_run(tmp_path)
-    assert {column for column, _ in found} == {f"{column}: {letter}" for column in columns for letter in "κα"}
-    assert {layer for _, layer in found} == {1, 2} and len(found) == 4 * len(columns)
-    for points in found.values():
-        assert sorted(points) == [900, 1000]
-        for weights in points.values():
-            assert sum(weights) == pytest.approx(1)
-    _, alpha = model.encoder.layers[1].self_attn.kappa_alpha()
-    assert found["encoder self-attention: α", 2][900] == pytest.approx(alpha.tolist())
-
-
-@pytest.mark.parametrize("log_format", ["simple", "json"])
-@pytest.mark.parametrize("family", WEIGHTED)
-@pytest.mark.parametrize(
-    "options", [{}, {"branched_attention": "both", "branch_weights": "softmax"}, {"branches": 1}], ids=str
-)
-def test_log_and_checkpoints_have_the_same_weights(build, trained, fairseq_log, tmp_path, log_format, family, options):
-    """The log as fairseq's own classes write it while a model trains; it is preferred where it says branch weights."""
-    arch = f"{family}_base"
-    trained(arch, updates=200, name="checkpoint_last.pt", **options)
-    from_checkpoint = plot.read_run(tmp_path)
-    model = build(arch, **options)
-    model.load_state_dict(torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"])
-    fairseq_log(tmp_path / "train.log", log_format, {"train_inner": {200: {**logged(model), "wall": 7.0}}})
+def test_read_run(trained, fairseq_log, tmp_path, log_format, family, options, columns):
+    """The log as fairseq's own classes write it while a model trains."""
+    model, _, _ = trained(f"{family}_base", **options)
+    points = {updates: {**logged(model), "wall": 7.0} for updates in (900, 1000)}
+    fairseq_log(tmp_path / "train.log", log_format, {"train_inner": points})
     for run in (tmp_path, tmp_path / "train.log"):
-        from_log = plot.read_run(run)
-        assert list(from_log) == list(from_checkpoint)
-        for panel, points in from_checkpoint.items():
-            assert list(from_log[panel]) == [200] and from_log[panel][200] == pytest.approx(points[200], abs=6e-5)
+        found = plot.read_run(run)
+        assert {column for column, _ in found} == {f"{column}: {letter}" for column in columns for letter in "κα"}
+        assert {layer for _, layer in found} == {1, 2} and len(found) == 4 * len(columns)
+        for layer, block in enumerate(model.encoder.layers, 1):
+            for letter, weights in zip("κα", block.self_attn.kappa_alpha()):
+                expected = pytest.approx(weights.tolist(), abs=6e-5)
+                assert found[f"encoder self-attention: {letter}", layer] == {900: expected, 1000: expected}
 
 
 def logged(model):
@@ -77,9 +58,9 @@ def logged(model):
         return values.get_smoothed_values()
 
 
-def test_picture(trained, tmp_path, capsys):
-    for updates in (50, 100, 150):
-        trained("weighted_transformer_base", updates=updates, name=f"checkpoint_1_{updates}.pt")
+def test_picture(trained, fairseq_log, tmp_path, capsys):
+    model, _, _ = trained("weighted_transformer_base")
+    fairseq_log(tmp_path / "train.log", "simple", {"train_inner": {50: logged(model), 100: logged(model)}})
     plot.main([str(tmp_path), "--output", str(tmp_path / "weights.png")])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"{tmp_path / 'weights.png'}\n"
@@ -99,20 +80,14 @@ def test_lines(tmp_path):
 @pytest.mark.parametrize(
     "mistake, words",
     [
-        ("plain", "checkpoint.pt has no branch weights .*name a training of a weighted_transformer"),
-        ("empty", r"holds no checkpoint\*.pt, and no train.log with branch weights: name the --save-dir"),
-        ("garbage", "is not a readable fairseq checkpoint"),
         ("log", "a.log has no branch weights .*name a training of a weighted_transformer"),
         ("no log", "a.log holds no line of a training"),
         ("nowhere", "No such file .*nowhere.log"),
+        ("empty", "No such file .*train.log"),
     ],
 )
-def test_bad_run_is_one_line(saved, fairseq_log, tmp_path, mistake, words):
+def test_bad_run_is_one_line(fairseq_log, tmp_path, mistake, words):
     run = {"log": "a.log", "no log": "a.log", "nowhere": "nowhere.log"}.get(mistake, ".")
-    if mistake == "plain":
-        saved("vaswani_transformer_base")
-    if mistake == "garbage":
-        (tmp_path / "checkpoint.pt").write_text("hello")
     if mistake == "log":
         fairseq_log(tmp_path / "a.log", "simple", {"train_inner": {100: {"loss": 3.5}}})
     if mistake == "no log":
