@@ -87,15 +87,15 @@ def draw_run(axis, log: dict, value: str, against: str, **style) -> None:
     if not training[0]:
         training = curve(log.get("train", {}), value, against)
     # The speed of a validation is another one.
-    validated = [] if value == "wps" else [curve(points, value, against) for points in validations(log)]
+    validated = [] if value == "wps" else [curve(points, value, against) for points in validations(log).values()]
     axis.plot(*training, linewidth=1.2, alpha=0.6 if any(x for x, _ in validated) else 1, **style)
     for points in validated:
         axis.plot(*points, marker="o", markersize=3, linewidth=0.8, **style)
 
 
-def validations(log: dict) -> list[dict]:
-    """The points of each validation set."""
-    return [points for kind, points in log.items() if kind not in ("train_inner", "train")]
+def validations(log: dict) -> dict:
+    """The points of each validation set, by its name."""
+    return {kind: points for kind, points in log.items() if kind not in ("train_inner", "train")}
 
 
 def over_training_loss(log: dict, path: pathlib.Path) -> dict:
@@ -105,7 +105,7 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
         InputError: if it has none, or no training loss
     """
     updates, losses = curve(log.get("train_inner") or log.get("train", {}), "loss", "num_updates")
-    found = {kind: points for kind, points in log.items() if kind not in ("train_inner", "train")}
+    found = validations(log)
     if not updates or not found:
         missing = "validation" if updates else "training loss"
         raise InputError(f"{path} has no {missing}, and --against training-loss draws one over the other: name another")
@@ -121,13 +121,11 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
 def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
     """Where, in "num_updates" or "seconds", a straight line between two validations comes down to `loss`."""
     x, y = (np.array(values) for values in curve(points, "loss", against))
-    below = np.flatnonzero(y <= loss)
-    if not len(below):
+    if not (y <= loss).any():
         return None
-    first = below[0]
-    if first == 0:
-        return x[0]
-    return float(np.interp(loss, [y[first], y[first - 1]], [x[first], x[first - 1]]))
+    first = np.argmax(y <= loss)
+    before = max(0, first - 1)
+    return float(np.interp(loss, [y[first], y[before]], [x[first], x[before]]))
 
 
 def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> str:
@@ -140,7 +138,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
     if args.reach is not None:
         validated = []
         for path, log in zip(args.logs, logs):
-            points = next(iter(validations(log)), {})
+            points = next(iter(validations(log).values()), {})
             if not curve(points, "loss", "num_updates")[0]:
                 raise InputError(f"{path} has no validation, whose loss could be reached: train with one")
             validated.append(points)

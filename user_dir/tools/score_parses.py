@@ -165,12 +165,8 @@ def scores(parses: list[list[str]], trees: list[list[str]]) -> list[str]:
 def write_trees(path: pathlib.Path, parses: list[list[str]], source: pathlib.Path) -> None:
     """Bracketed trees, one a line, with the words of the file `source`."""
     sentences = [line.split() for line in read_lines(source)]
-    for number, (sentence, parse) in enumerate(zip(sentences, parses), 1):
-        if len(sentence) != len(tags(parse)):
-            counts = f"{len(sentence)} words, and its gold tree has {len(tags(parse))}"
-            raise InputError(f"{source}, line {number}: {counts}; give --words FILE of the same test set")
-    if len(sentences) != len(parses):
-        raise InputError(f"{source} has {len(sentences)} lines, and there are {len(parses)} gold trees: give all words")
+    if [*map(len, sentences)] != [len(tags(parse)) for parse in parses]:
+        raise InputError(f"{source} has not the words of the gold trees: give --words FILE of the same test set")
     lines = "".join(f"{bracketed(parse, sentence)}\n" for parse, sentence in zip(parses, sentences))
     write(path, lambda file: file.write_text(lines, encoding="utf-8"))
 
