@@ -18,8 +18,9 @@ from omegaconf import DictConfig
 
 from .checkpoints.trusted import refuse_untrusted
 from .config import option
+from .errors import InputError
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
-from .training.input import refuse_checkpoints, refuse_folder, refuse_input
+from .training.input import refuse_checkpoints, refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
 
@@ -48,8 +49,12 @@ class FastTranslationTask(TranslationTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """As fairseq's; raises InputError for a folder without binarised data."""
-        refuse_folder(cfg)
-        return super().setup_task(cfg, **kwargs)
+        try:
+            return super().setup_task(cfg, **kwargs)
+        except Exception as error:  # fairseq's message says what is missing
+            remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
+            languages = "or give its languages by --source-lang and --target-lang"
+            raise InputError(f"{cfg.data} has no data to use ({error}): {remedy}, {languages}") from error
 
     def build_model(self, cfg, from_checkpoint=False):
         """Called by fairseq to train the model, or to load a checkpoint into it.
@@ -67,9 +72,8 @@ class FastTranslationTask(TranslationTask):
         end_with_torchrun()
         prepare_last_checkpoint(options, self)
         refuse_input(options, self)
-        model = super().build_model(cfg, from_checkpoint)
-        refuse_checkpoints(options, model)
-        return model
+        refuse_checkpoints(options)
+        return super().build_model(cfg, from_checkpoint)
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
