@@ -100,38 +100,16 @@ class BranchWeightedAttention(MultiheadAttention):
         return weights
 
 
-class BranchWeightedMatrix(nn.Module):
-    """A matrix whose columns belong to branches; while fairseq generates, its product with the weights is cached."""
-
-    kept = None
-
-    def make_generation_fast_(self, **kwargs) -> None:
-        """Called by fairseq before it generates: from now on `scaled` caches its result."""
-        self.kept = (None, None)
-
-    def scaled(self, matrix: Tensor, attention: BranchWeightedAttention, which: int) -> Tensor:
-        """matrix [d, M·f] with the columns of branch i multiplied by M κ_i (`which` 0) or M α_i (1)."""
-
-        def result() -> Tensor:
-            return scale_branches(matrix, attention.branches * attention.kappa_alpha()[which])
-
-        if self.kept is None or matrix.is_inference():  # inference tensors have no versions
-            return result()
-        # A tool may try other branch weights, or the model may move to another device. α decides about `top`.
-        versions = (matrix._version, attention.kappa._version, attention.alpha._version, matrix.data_ptr())
-        if self.kept[0] != versions:
-            self.kept = (versions, result())
-        return self.kept[1]
-
-
-class WeightedHeads(BranchWeightedMatrix, BranchWeightedAttention):
+class WeightedHeads(BranchWeightedAttention):
     """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's attention if all κ_i are 1/M."""
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        return linear(heads.flatten(2), self.scaled(self.out_proj.weight, self, 0), self.out_proj.bias)
+        kappa, _ = self.kappa_alpha()
+        weight = scale_branches(self.out_proj.weight, self.branches * kappa)
+        return linear(heads.flatten(2), weight, self.out_proj.bias)
 
 
-class WeightedLinear(BranchWeightedMatrix, nn.Linear):
+class WeightedLinear(nn.Linear):
     """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, all parts of one FFN; α is in `attention`."""
 
     def __init__(self, in_features: int, out_features: int, attention: WeightedHeads):
@@ -140,7 +118,9 @@ class WeightedLinear(BranchWeightedMatrix, nn.Linear):
         self.attention = (attention,)  # a tuple keeps it from becoming a submodule, whose parameters would count twice
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.scaled(self.weight, self.attention[0], 1), self.bias)
+        (attention,) = self.attention
+        _, alpha = attention.kappa_alpha()
+        return linear(x, scale_branches(self.weight, attention.branches * alpha), self.bias)
 
 
 def scale_branches(matrix: Tensor, weights: Tensor) -> Tensor:

@@ -92,24 +92,6 @@ def test_folds_into_a_plain_transformer(build, batch, dictionary, norm, where):
     assert found[0] == found[1]
 
 
-def test_what_is_kept_while_generating_follows_the_weights(build, batch):
-    """make_generation_fast_ keeps products; other branch weights (as in the ablation) and training are seen."""
-    model = shared(build)
-    block = model.encoder.layers[0]
-    for module in (block.self_attn, block.fc2):
-        module.make_generation_fast_()
-    with torch.no_grad():
-        before = model(**batch)[0]
-        assert torch.equal(model(**batch)[0], before)
-        for weights in (block.self_attn.kappa, block.self_attn.alpha):
-            expected = weights.clone()
-            weights.copy_(torch.tensor([0.7, 0.1, 0.1, 0.1]))
-            assert not torch.allclose(model(**batch)[0], before)
-            weights.copy_(expected)
-            assert torch.equal(model(**batch)[0], before)
-        assert model.double()(**batch)[0].dtype == torch.float64
-
-
 def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     def count(model):
         return sum(p.numel() for p in model.parameters())
@@ -146,24 +128,3 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
     again = options(branch_residual="shared")
     models.ARCH_CONFIG_REGISTRY[WEIGHTED](again)
     assert again.branch_residual == "shared"
-
-
-def test_what_is_kept_while_generating_follows_which_branches_count(build, batch):
-    """--top-branches: α decides, for κ too."""
-    model = shared(build, top_branches=1)
-    attention = model.encoder.layers[0].self_attn
-    attention.make_generation_fast_()
-    with torch.no_grad():
-        for first in (0.7, 0.1):
-            attention.alpha.copy_(torch.tensor([first, 0.3, 0.0, 0.0]))
-            kept = attention.scaled(attention.out_proj.weight, attention, 0).chunk(4, dim=1)
-            assert [part.abs().max() > 0 for part in kept] == [first == 0.7, first == 0.1, False, False]
-
-
-def test_in_inference_mode(build, batch):
-    """Tensors made there have no versions, by which a change would be noticed."""
-    with torch.inference_mode():
-        model = shared(build)
-        expected = model(**batch)[0]
-        model.make_generation_fast_()
-        assert torch.equal(model(**batch)[0], expected)
