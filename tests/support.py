@@ -130,7 +130,7 @@ TRAINING = """
     --optimizer fused_adam --branch-frozen-updates 0 --adam-betas (0.9,0.98) --clip-norm 1.0
     --lr-scheduler inverse_sqrt --lr 5e-3 --warmup-updates 100 --max-tokens 500
     --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
-    --log-format simple --log-interval 10 --no-epoch-checkpoints --task fast_translation
+    --log-format simple --log-interval 10 --no-epoch-checkpoints --task checked_translation
 """.split()
 
 

@@ -1,4 +1,4 @@
-"""The task `fast_translation`: fairseq's `translation` for long trainings and fast searches.
+"""The task `checked_translation`: fairseq's `translation` for long trainings and fast searches.
 
 fairseq calls the task to train and to search, so the input of both is checked here.
 """
@@ -25,7 +25,7 @@ from .training.processes import end_with_torchrun, refuse_processes
 
 
 @dataclass
-class FastTranslationConfig(TranslationConfig):
+class CheckedTranslationConfig(TranslationConfig):
     lenpen_form: ChoiceEnum([*LENGTH_PENALTIES]) = option(
         "fairseq",
         "divide hypotheses' log-probabilities by length^A with the A of --lenpen (fairseq), or by ((5 + length)/6)^A "
@@ -33,8 +33,8 @@ class FastTranslationConfig(TranslationConfig):
     )
 
 
-@register_task("fast_translation", dataclass=FastTranslationConfig)
-class FastTranslationTask(TranslationTask):
+@register_task("checked_translation", dataclass=CheckedTranslationConfig)
+class CheckedTranslationTask(TranslationTask):
     """fairseq's `translation`; the checkpoints of both tasks are interchangeable.
 
     - It refuses unusable data, checkpoints, processes and options before a training begins.
@@ -90,7 +90,7 @@ class FastTranslationTask(TranslationTask):
 
         def make_iterator(epoch: int):
             options = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
-            return super(FastTranslationTask, self).get_batch_iterator(dataset, *args, **options)
+            return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         if self.epochs is None or self.epochs.dataset is not dataset:
             self.epochs = make_iterator(kwargs.get("epoch", 1))
@@ -101,6 +101,11 @@ class FastTranslationTask(TranslationTask):
         super().reduce_metrics(logging_outputs, criterion)
         if criterion.training and (memory := resident_memory()) is not None:
             metrics.log_scalar("memory_gb", memory / 1e9, priority=1500, round=2)
+
+
+@register_task("fast_translation", dataclass=CheckedTranslationConfig)
+class FastTranslationTask(CheckedTranslationTask):
+    """The task's name in version 0.1, which old checkpoints and commands have."""
 
 
 def training_options(task_cfg) -> argparse.Namespace | None:

@@ -137,7 +137,7 @@ train() {
   # fairseq makes batches once, from the seed and the epoch in which it was started; a run that goes on in a later epoch
   # would meet others. --update-epoch-batch-itr makes them anew in each epoch, of its number; with fairseq's own task it
   # leaves a data-loader worker behind in each.
-  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task fast_translation
+  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task checked_translation
     "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" ${further[@]+"${further[@]}"})
   run mkdir -p "$run"
   # The precision is chosen when a run begins, on the first of the machines that train, and kept where it goes on.
@@ -163,7 +163,8 @@ translate() {
   [ -z "$precisions" ] || [ -z "$faster_translation" ] || command=(in_faster_precision fairseq-generate)
   # Without --required-batch-size-multiple 1 fairseq leaves out the last sentences of a set of no multiple of 8.
   run write_to "$run/generate.log" "$run/generate.err" "${command[@]}" "$data/data-bin" \
-    --task fast_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir --path "$run/average.pt" \
+    --task checked_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir \
+    --path "$run/average.pt" \
     --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe "${generation[@]}"
   run write_translations "$run/generate.log" "$run/translations.$target"
 }

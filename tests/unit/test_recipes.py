@@ -316,7 +316,7 @@ def test_a_family_that_is_added_needs_no_shell(tmp_path):
     text = plan("wmt14.sh", FAMILY="new_transformer", SIZE="big", examples=examples)
     assert option(text, "--max-update") == "34" and option(text, "--last") == "6"
     message = plan("wmt14.sh", FAMILY="other", examples=examples, ok=False)
-    assert message == f"wmt14.sh: FAMILY=other is none of {', '.join(FAMILIES)}, new_transformer, transformer\n"
+    assert message.startswith("wmt14.sh: FAMILY=other") and ", new_transformer, transformer\n" in message
     python = 'python() { [ "$1" = -m ] || command python "$@"; }\n'  # no comparison at the end
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n{python}")
     (examples / "quickstart.sh").write_text("#!/bin/sh\necho $ARCH\n")

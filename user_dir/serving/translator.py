@@ -107,7 +107,7 @@ class Translator(TextTranslator):
     def generator(self, beam: int | None = None, lenpen: float | None = None, lenpen_form: str | None = None):
         """Beam search (default: the run's settings, see search_settings.py).
 
-        `lenpen_form`: as in --task fast_translation, whatever the task of the training was.
+        `lenpen_form`: as in --task checked_translation, whatever the task of the training was.
         """
         settings = search_settings(self.kept, beam=beam, lenpen=lenpen, lenpen_form=lenpen_form)
         form = LENGTH_PENALTIES[settings.pop("lenpen_form")]
