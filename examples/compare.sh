@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Trains several families with several seeds on the quickstart's corpus and compares them: mean and deviation of the
-# scores, significance, scores by sentence length, a chart. Finished steps are skipped: the same command goes on where
-# it was interrupted, and with another family or seed adds that.
+# scores, significance, scores by sentence length, a chart. Finished steps are skipped: the same command continues after
+# an interruption, and adds another family or seed.
 #
 #   examples/compare.sh [options of fairseq-train, e.g. --encoder-layers 4]
 #
 # Variables and their defaults; CORPUS, SOURCE, TARGET and PAIRS are the quickstart's:
-#   FAMILIES=(all)                  the first is the one the others are compared with
+#   FAMILIES=(all)                  the first one is the baseline
 #   SIZE=tiny                       of every family
 #   SEEDS="1 2 3"
-#   UPDATES=2400                    all runs have as many updates ...
+#   UPDATES=2400                    all runs have this many updates ...
 #   MINUTES=6000                    ... unless they take longer than that
 #   OUTPUT=runs/comparison.fr-en    a folder for each run, comparison.md and comparison.png
 set -euo pipefail

@@ -164,7 +164,7 @@ DATA = [
     (removed("dict.tgt.txt"), rf"dict.tgt.txt is missing .*dict.src.txt.*: {AGAIN}.* --target-lang"),
     (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
     (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),
-    (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx: .*; .*tgt.bin is missing"),
+    (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx; .*tgt.bin is missing: "),
     (removed("*"), "spoilt has no data .*: name the folder data-bin"),
     (shutil.rmtree, "no folder .*spoilt: name the folder data-bin"),
 ]
