@@ -20,7 +20,7 @@ readme = re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", readme)
 
 setup(
     name="fairseq-transformer-variants",
-    version="0.1.0",
+    version="0.2.0",
     description="Transformer variants for machine translation as a fairseq user directory",
     long_description=readme,
     long_description_content_type="text/markdown",

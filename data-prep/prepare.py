@@ -67,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
     count, ratio = number(int, 1), number(float, 1)
     add("--bpe-operations", type=count, metavar="N", default=8000, help="merges to learn (default: %(default)s)")
     add("--separate-bpe", action="store_true", help="learn subwords and make a dictionary for each language separately")
+    given = "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice"
+    add("--pretokenised", action="store_true", help=given)
     add("--lowercase", action="store_true", help="lower-case everything except raw/")
     longest = f"most words in a training sentence (default: the registry's, or {MAX_LENGTH})"
     add("--max-length", type=count, metavar="N", help=longest)
@@ -127,6 +129,7 @@ def prepare(arguments: Sequence[str] | None) -> None:
         max_pairs=options.max_pairs,
         max_length=options.max_length or source.max_length or MAX_LENGTH,
         max_ratio=options.max_ratio or source.max_ratio or MAX_RATIO,
+        pretokenised=options.pretokenised,
         lowercase=options.lowercase,
         separate_bpe=options.separate_bpe,
         bpe_operations=options.bpe_operations,

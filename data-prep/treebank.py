@@ -41,6 +41,7 @@ def prepare(arguments: Sequence[str] | None) -> None:
         languages=SIDES,
         output=options.output,
         max_pairs=options.max_pairs,
+        pretokenised=True,
         separate_bpe=True,
         bpe_operations=options.bpe_operations,
         workers=options.workers,

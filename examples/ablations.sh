@@ -7,7 +7,8 @@
 # The tables are those of user_dir/tools/shared/paper_tables.py; their first row is the baseline: vaswani (Table 3),
 # shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha are set), ahmed-decoder
 # (which attention has branches); convergence has the families, validates them during training and shows when each
-# reached the baseline's last validation loss. Variables and their defaults:
+# reached the baseline's last validation loss. The table `families` has the families of ROWS, or all of them (compare.sh).
+# Variables and their defaults:
 #   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
 #   ROWS=(all)              some of them, by name; the first of the table is always included
 #   SEEDS=1                 several if rows are close
@@ -27,12 +28,16 @@ shift
 recipe=${RECIPE:-quickstart}
 case $recipe in
   quickstart)
-    size=quickstart
-    reference=data/${CORPUS:-tatoeba}.${SOURCE:-fr}-${TARGET:-en}${PAIRS:+.$PAIRS}/raw/test.${TARGET:-en} ;;
+    export CORPUS=${CORPUS:-tatoeba} SOURCE=${SOURCE:-fr} TARGET=${TARGET:-en} PAIRS=${PAIRS:-}
+    size=quickstart reference=data/$CORPUS.$SOURCE-$TARGET${PAIRS:+.$PAIRS}/raw/test.$TARGET ;;
   wmt14) size=base reference=data/wmt14.en-de/raw/test.de ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac
-rows=$(python user_dir/tools/shared/paper_tables.py "$name" "$size")
+if [ "$name" = families ]; then
+  rows=$(for family in ${ROWS:-$(python user_dir/families.py)}; do printf '%s\t%s\t\t\n' "$family" "$family"; done)
+else
+  rows=$(python user_dir/tools/shared/paper_tables.py "$name" "$size")
+fi
 for row in ${ROWS:-}; do
   cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||
     fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"
@@ -44,7 +49,7 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   local run=$output/$1.$4 options=()
   [ -z "$3" ] || read -r -a options <<< "$3"
   if [ "$recipe" = quickstart ]; then
-    ARCH=${2}_tiny UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
+    ARCH=${2}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
       examples/quickstart.sh ${options[@]+"${options[@]}"} --seed "$4" "${@:5}"
   elif [[ $1 == *big ]]; then  # another architecture
     FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"

@@ -1,6 +1,6 @@
 """Letters to sounds, the parts of g2p.sh that are not commands of fairseq:
 
-    python examples/g2p.py prepare FOLDER LANGUAGE RAW [PAIRS]    # letters and sounds, separated by spaces
+    python examples/g2p.py prepare FOLDER LANGUAGE [PAIRS] RAW    # letters and sounds, separated by spaces
     python examples/g2p.py score RAW TRANSLATIONS                 # word error rate, compared with the published output
 
 The published output has the correct sounds and theirs, in another order and without the words. It is paired with ours
@@ -42,13 +42,15 @@ def write(path: pathlib.Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def prepare(folder: str, language: str, raw: str, most: str | None = None) -> None:
+def prepare(folder: str, language: str, *most_and_raw: str) -> None:
+    *most, raw = most_and_raw
     target = pathlib.Path(raw)
     target.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
-        pairs = read(find(pathlib.Path(folder), language, part))[: int(most) if most else None]
-        write(target / f"{part}.letters", [" ".join(word) for word, _ in pairs])
-        write(target / f"{part}.sounds", [sounds for _, sounds in pairs])
+        pairs = read(find(pathlib.Path(folder), language, part))[: int(most[0]) if most else None]
+        name = "valid" if part == "dev" else part
+        write(target / f"{name}.letters", [" ".join(word) for word, _ in pairs])
+        write(target / f"{name}.sounds", [sounds for _, sounds in pairs])
     if published := find(pathlib.Path(folder), language, "test", published=True):
         write(target / "published.tsv", ["\t".join(pair) for pair in read(published)])
 

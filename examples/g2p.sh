@@ -25,39 +25,24 @@ checkpoints=epoch average=1
 generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
-[ $((400 % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
-  fail "the 400 words of an update are not divisible by $workers processes with $update_freq passes; omit BATCH and" \
-    "MAX_TOKENS, and use PROCESSES and NODES whose product divides 400"
-training+=(--batch-size $((400 / workers)))
+share_pairs 400
 running+=(--no-epoch-checkpoints)
 averaged=("$run/checkpoint_best.pt")  # only the one with the lowest validation loss
 
 clone_published() {  # folder
   if [ ! -d "$1" ]; then
+    mkdir -p "$(dirname "$1")"
     git clone --depth 1 https://github.com/juletx/writing-systems "$1.partial"
     mv "$1.partial" "$1"
   fi
 }
-binarise_words() {  # folder of the data, language, folder with the words [most pairs to train on]
-  (
-    set -e
-    lock "$1"
-    [ ! -e "$1/data-bin/test.letters-sounds.sounds.idx" ] || exit 0
-    rm -rf "$1.partial" "$1"
-    python examples/g2p.py prepare "$3" "$2" "$1.partial/raw" ${4:+"$4"}
-    fairseq-preprocess --source-lang letters --target-lang sounds --thresholdsrc 5 --thresholdtgt 5 \
-      --trainpref "$1.partial/raw/train" --validpref "$1.partial/raw/dev" --testpref "$1.partial/raw/test" \
-      --destdir "$1.partial/data-bin"
-    mv "$1.partial" "$1"
-  ) 9> "$1.lock"
-}
-helpers+=(lock clone_published binarise_words)
+helpers+=(lock binarise clone_published)
 
 prepare() {
-  run mkdir -p data
-  [ -n "${MIRROR:-}" ] || run clone_published data/writing-systems
   local most=""; [ "$SMOKE" = 0 ] || most=1000
-  run binarise_words "$data" "$LANGUAGE" "${MIRROR:-data/writing-systems}" ${most:+"$most"}
+  [ -n "${MIRROR:-}" ] || run clone_published data/writing-systems
+  run binarise "$data" letters sounds --thresholdsrc 5 --thresholdtgt 5 -- \
+    python examples/g2p.py prepare "${MIRROR:-data/writing-systems}" "$LANGUAGE" ${most:+"$most"}
 }
 
 score() {

@@ -18,37 +18,25 @@ generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
 
-binarise_published() {  # folder of the data, source and target language [folder with their files]
-  local data=$1 texts=$1.partial/texts from=${4:-} name
-  (
-    set -e
-    lock "$data"
-    [ ! -e "$data/data-bin/test.$2-$3.$3.idx" ] || exit 0
-    rm -rf "$data.partial" "$data"
-    if [ -z "$from" ]; then
-      git clone --depth 1 https://github.com/LividWo/Revisit-MMT "$data.partial/repository"
-      from=$data.partial/repository/data/multi30k-en-$3
-      [ -d "$from" ] || from=$data.partial/repository/data/multi30k-en-$2
-    fi
-    for name in {train,valid,test.2016}.{"$2","$3"}; do
-      [ -e "$from/$name" ] || [ -e "$from/$name.gz" ] ||
-        { echo "$from/$name and $name.gz are missing: add one of them" >&2; exit 1; }
-    done
-    mkdir -p "$texts"
-    for name in {train,valid,test.2016}.{"$2","$3"}; do
-      if [ -e "$from/$name.gz" ]; then gunzip -c "$from/$name.gz"; else cat "$from/$name"; fi > "$texts/$name"
-    done
-    fairseq-preprocess --source-lang "$2" --target-lang "$3" --joined-dictionary --workers 2 \
-      --trainpref "$texts/train" --validpref "$texts/valid" --testpref "$texts/test.2016" \
-      --destdir "$data.partial/data-bin"
-    mv "$data.partial" "$data"
-  ) 9<> "$data.lock"
+copy_published() {  # source and target language, folder with their files or "" to clone it, folder to write to
+  local from=$3 name
+  if [ -z "$from" ]; then
+    git clone --depth 1 https://github.com/LividWo/Revisit-MMT "$4/repository"
+    from=$4/repository/data/multi30k-en-$2
+    [ -d "$from" ] || from=$4/repository/data/multi30k-en-$1
+  fi
+  for name in {train,valid,test.2016}.{"$1","$2"}; do
+    [ -e "$from/$name" ] || [ -e "$from/$name.gz" ] ||
+      { echo "$from/$name and $name.gz are missing: add one of them" >&2; exit 1; }
+  done
+  for name in {train,valid,test.2016}.{"$1","$2"}; do
+    if [ -e "$from/$name.gz" ]; then gunzip -c "$from/$name.gz"; else cat "$from/$name"; fi > "$4/${name/.2016/}"
+  done
 }
-helpers+=(lock binarise_published)
+helpers+=(lock binarise copy_published)
 
 prepare() {
-  run mkdir -p data
-  run binarise_published "$data" "$source" "$target" ${MIRROR:+"$MIRROR"}
+  run binarise "$data" "$source" "$target" --joined-dictionary -- copy_published "$source" "$target" "${MIRROR:-}"
 }
 
 score() {

@@ -168,6 +168,34 @@ else
   [ -z "${detokenise-yes}" ] || generation=(--tokenizer moses "${generation[@]}")
 fi
 
+# ---- recipes that count pairs and whose data data-prep does not prepare
+
+share_pairs() {  # pairs an update has, on any number of processes
+  [ $(($1 % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
+    fail "an update has $1 pairs, which $workers processes with $update_freq passes cannot share; omit BATCH and" \
+      "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $1"
+  training+=(--batch-size $(($1 / workers)))
+}
+
+binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command: writes texts to its last word
+  local data=$1 source=$2 target=$3 options=()
+  shift 3
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  mkdir -p "$(dirname "$data")"
+  (
+    set -e
+    lock "$data"
+    [ ! -e "$data/data-bin/test.$source-$target.$target.idx" ] || exit 0
+    rm -rf "$data.partial" "$data"
+    mkdir -p "$data.partial/raw"
+    "${@:2}" "$data.partial/raw"
+    fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 ${options[@]+"${options[@]}"} \
+      --trainpref "$data.partial/raw/train" --validpref "$data.partial/raw/valid" --testpref "$data.partial/raw/test" \
+      --destdir "$data.partial/data-bin"
+    mv "$data.partial" "$data"
+  ) 9<> "$data.lock"
+}
+
 # ---- the plan
 
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }

@@ -55,11 +55,11 @@ def clip(x, k):
     return max(-k, min(k, x))
 
 
-def relative_attention(q, k, v, table_k, table_v, distance, seen):
-    """Eq. 3 and 4 for one head: z_i = Σ_j α_ij (v_j + a^V_ij), α_i = softmax_j(q_i (k_j + a^K_ij)ᵀ / √d_z).
+def relative_attention(q, k, v, table_k, table_v, distance, seen, scalars=None):
+    """Eq. 3 and 4 for one head: z_i = Σ_j α_ij (v_j + a^V_ij), α_i = softmax_j(q_i (k_j + a^K_ij)ᵀ / √d_z + b_ij).
 
-    table_k, table_v [2·distance+1, d_z] are w^K and w^V, row `distance` being w_0; None: no such term. Others as in
-    `attention`.
+    table_k, table_v [2·distance+1, d_z] are w^K and w^V, row `distance` being w_0; None: no such term. The scalars
+    b_ij [2·distance+1] are not Shaw's (Raffel et al. 2020, section 2.1). Others as in `attention`.
     """
 
     def a(table, i, j):
@@ -67,7 +67,7 @@ def relative_attention(q, k, v, table_k, table_v, distance, seen):
 
     z, all_weights = [], []
     for i in range(len(q)):
-        scores = [q[i] @ (k[j] + a(table_k, i, j)) / q.size(1) ** 0.5 for j in seen(i)]
+        scores = [q[i] @ (k[j] + a(table_k, i, j)) / q.size(1) ** 0.5 + a(scalars, i, j) for j in seen(i)]
         weights = softmax(scores)
         z.append(sum(weight * (v[j] + a(table_v, i, j)) for weight, j in zip(weights, seen(i), strict=True)))
         all_weights.append(q.new_zeros(len(k)).index_put((torch.tensor(seen(i)),), weights))

@@ -162,9 +162,9 @@ def heads_by_equation(module, query, key, padding, causal):
         own = q[:, b, head], k[:, b, head], v[:, b, head]
         if not hasattr(module, "distance"):
             return equations.attention(*own, seen)
-        tables = (module.relative_keys, module.relative_values)
-        tables = [table[head] if table is not None and table.dim() == 3 else table for table in tables]
-        return equations.relative_attention(*own, *tables, module.distance, seen)
+        tables = ((module.relative_keys, 2), (module.relative_values, 2), (module.relative_scalars, 1))
+        tables = [table[head] if table is not None and table.dim() > shared else table for table, shared in tables]
+        return equations.relative_attention(*own, *tables[:2], module.distance, seen, tables[2])
 
     sentences = [[one(b, head) for head in range(module.num_heads)] for b in range(query.size(1))]
     heads = torch.stack([torch.stack([z for z, _ in sentence], dim=1) for sentence in sentences], dim=1)

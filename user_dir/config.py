@@ -25,10 +25,15 @@ class VariantConfig(TransformerConfig):
     attention_value_dim: Optional[int] = option(
         None, "d_v: size of a head's values; default: d_model / heads (Vaswani et al. 2017, section 3.2.2)"
     )
-    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "neither"]) = option(
+    relative_positions: ChoiceEnum(["keys_and_values", "keys", "values", "scalars", "neither"]) = option(
         "neither",
-        "add relative positions in encoder and decoder self-attention: a^K to keys, a^V to values "
-        "(Shaw et al. 2018, eq. 3 and 4, Table 3)",
+        "add a vector for each distance to keys, to values or to both (Shaw et al. 2018, eq. 3 and 4, Table 3), or a "
+        "scalar to the scores (Raffel et al. 2020, section 2.1)",
+    )
+    relative_attention: ChoiceEnum(["self", "all"]) = option(
+        "self",
+        "where to add relative positions: in self-attention of encoder and decoder, or in encoder–decoder attention "
+        "as well (Ontañón et al. 2022, section 4.1)",
     )
     relative_distance: int = option(
         16, "k: distances are clipped to [-k, k], so a table has 2k+1 rows (Shaw et al. 2018, section 3.2)"
@@ -124,10 +129,12 @@ def refuse_options(cfg: VariantConfig) -> None:
 
 def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branched_attention != "none" and cfg.branch_residual == "shared":
-        for name, only in (("branched_attention", "encoder_decoder"), ("branch_ffn", "per_branch")):
-            if getattr(cfg, name) != only:
-                option = f"--{name.replace('_', '-')}"
-                yield f"--branch-residual shared needs {option} {only}, not {getattr(cfg, name)}: omit {option}"
+        for name, allowed in (("branched_attention", ("self", "encoder_decoder")), ("branch_ffn", ("per_branch",))):
+            if getattr(cfg, name) not in allowed:
+                option, wanted = f"--{name.replace('_', '-')}", " or ".join(allowed)
+                yield f"--branch-residual shared needs {option} {wanted}, not {getattr(cfg, name)}: omit {option}"
+    if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
+        yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():
         if value := getattr(cfg, name):
             yield f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}"

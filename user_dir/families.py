@@ -34,7 +34,7 @@ RELATIVE = {
     "absolute_positions": "omit",
 }
 RELATIVE_BIG = {"relative_distance": 8, "relative_tables": "shared"}
-WEIGHTED = {"branched_attention": "encoder_decoder", "branch_residual": "per_branch"}
+WEIGHTED = {"branched_attention": "self", "branch_residual": "per_branch"}  # in version 0.1: encoder_decoder
 
 FAMILIES = {
     # Vaswani et al. 2017, Table 3: post-norm, sinusoids, no dropout inside attention or FFN; sections 5.2 and 6.1.

@@ -40,6 +40,7 @@ class Preparation:
     max_pairs: int | None = None
     max_length: int = 0
     max_ratio: float = 0
+    pretokenised: bool = False
     lowercase: bool = False
     separate_bpe: bool = False
     bpe_operations: int
@@ -60,9 +61,10 @@ class Preparation:
 
     def run(self) -> None:
         """Runs every stage that is not finished."""
-        if self.as_published and self.held_out is not None:
-            title = self.source.title
-            raise PreparationError(f"--held-out {self.held_out}: {title} has a published split; omit --held-out")
+        for option, given in (("held-out", self.held_out), ("pretokenised", self.pretokenised or None)):
+            if self.as_published and given is not None:
+                title = self.source.title
+                raise PreparationError(f"--{option}: {title} is split and tokenised as published; omit this option")
         with locked(self.output / ".lock", f"prepare.py: {self.output}"):
             try:
                 self.run_stages(Stages(self.output, self.about()))
@@ -75,7 +77,11 @@ class Preparation:
         split = {"held_out": self.held_out, "max_pairs": self.max_pairs}
         stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
         self.attribute()
-        tokens = {"lowercase": self.lowercase, "sacremoses": installed("sacremoses")}
+        tokens = {"lowercase": self.lowercase}
+        if self.pretokenised:
+            tokens |= {"tokenise": False, "normalise": False}
+        else:
+            tokens["sacremoses"] = installed("sacremoses")
         if self.as_published:
             tokens["normalise"] = False
         stages.run("tok", tokens, self.tok)
@@ -131,13 +137,13 @@ class Preparation:
         return extract(self.source, folder, cleaner, self.held_out, self.max_pairs)
 
     def tok(self, folder: Path) -> dict:
-        """All sentences normalised and tokenised."""
+        """All sentences normalised and tokenised, unless they are `pretokenised`."""
         counts = {}
         for language in self.languages:
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = self.output / "raw" / name
-                options = (language, self.lowercase, not self.as_published)
+                options = (language, self.lowercase, not self.as_published, not self.pretokenised)
                 counts[name] = map_file(self.pool, tokenise_lines, text, folder / name, *options)
         return counts
 

@@ -47,7 +47,9 @@ def tokeniser(language: str, normalise: bool = True) -> Callable[[str], str]:
     return tokenise
 
 
-def tokenise_lines(lines: list[str], language: str, lowercase: bool, normalise: bool = True) -> list[str]:
-    """Each line tokenised, and optionally lower-cased."""
-    tokenise = tokeniser(language, normalise)
+def tokenise_lines(
+    lines: list[str], language: str, lowercase: bool, normalise: bool = True, tokenise: bool = True
+) -> list[str]:
+    """Each line, optionally tokenised and lower-cased."""
+    tokenise = tokeniser(language, normalise) if tokenise else str
     return [tokenise(line).lower() if lowercase else tokenise(line) for line in lines]

@@ -88,14 +88,7 @@ class TreebankPreparation(Preparation):
                 raise PreparationError(f"{given}: no trees with words; name other files with --{part}")
         return counts
 
-    def tok(self, folder: Path) -> dict:
-        """Copies the tokens unchanged."""
-        return self.copied(folder, "raw", PARTS)
-
     def clean(self, folder: Path) -> dict:
         """Copies all training pairs."""
-        return self.copied(folder, "tok", PARTS[:1])
-
-    def copied(self, folder: Path, stage: str, parts: tuple[str, ...]) -> dict:
-        names = [f"{part}.{side}" for part in parts for side in SIDES]
-        return {name: write_lines(folder / name, read_lines(self.output / stage / name)) for name in names}
+        names = [f"train.{side}" for side in SIDES]
+        return {name: write_lines(folder / name, read_lines(self.output / "tok" / name)) for name in names}

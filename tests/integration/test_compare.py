@@ -32,7 +32,8 @@ def compare(tmp_path, script, *options, **variables):
     examples = tmp_path / "examples"
     (examples / "install").mkdir(parents=True)
     (tmp_path / "user_dir").symlink_to(PROJECT / "user_dir")
-    shutil.copy(PROJECT / "examples" / script, examples)
+    for name in ("compare.sh", "ablations.sh"):
+        shutil.copy(PROJECT / "examples" / name, examples)
     (examples / "shared").symlink_to(PROJECT / "examples/shared")
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n")
     (examples / "quickstart.sh").write_text(f"#!/bin/sh\n{QUICKSTART}")
@@ -58,8 +59,7 @@ def test_every_family_with_every_seed(tmp_path):
 
 def test_rows_of_a_table(tmp_path):
     """Those asked for and the table's first; each with its own options, and with what the paper printed."""
-    pair = {"SOURCE": "fr", "TARGET": "en"}
-    done = compare(tmp_path, "ablations.sh", "shaw-terms", "--dropout", "0", ROWS="values neither", **pair)
+    done = compare(tmp_path, "ablations.sh", "shaw-terms", "--dropout", "0", ROWS="values neither")
     assert (tmp_path / "calls").read_text().splitlines() == [
         f"relative_transformer_tiny runs/shaw-terms/{row}.{seed} fr-en 5 6000 --relative-positions {row} "
         f"--seed {seed} --dropout 0"
@@ -71,8 +71,7 @@ def test_rows_of_a_table(tmp_path):
 
 
 def test_a_row_without_options(tmp_path):
-    variables = {"SOURCE": "fr", "TARGET": "en", "SEEDS": "1", "ROWS": "D.smoothing-0"}
-    compare(tmp_path, "ablations.sh", "vaswani", **variables)
+    compare(tmp_path, "ablations.sh", "vaswani", SEEDS="1", ROWS="D.smoothing-0")
     assert (tmp_path / "calls").read_text().splitlines() == [
         "vaswani_transformer_tiny runs/vaswani/base.1 fr-en 5 6000 --seed 1",
         "vaswani_transformer_tiny runs/vaswani/D.smoothing-0.1 fr-en 5 6000 --label-smoothing 0.0 --seed 1",
@@ -81,7 +80,7 @@ def test_a_row_without_options(tmp_path):
 
 
 def test_convergence(tmp_path):
-    done = compare(tmp_path, "ablations.sh", "convergence", SOURCE="fr", TARGET="en", SEEDS="1", VALIDATE="5")
+    done = compare(tmp_path, "ablations.sh", "convergence", SEEDS="1", VALIDATE="5")
     lines = [f"| {family} | 9 | " for family in FAMILIES]
     assert all(line in done.stdout for line in lines) and "| updates to validation loss 7 |" in done.stdout
     assert (tmp_path / "runs/convergence/convergence.png").exists()

@@ -1,4 +1,4 @@
-"""What user_dir/README.md says is open in the papers or otherwise here, row by row."""
+"""What user_dir/papers.md says is open in the papers or otherwise here, row by row."""
 
 import argparse
 import math
@@ -100,8 +100,8 @@ def test_branches(build):
     model = build("weighted_transformer_base", encoder_layers=3)
     assert model.branch_training.lr_scale == pytest.approx((16 / 3) ** -0.5)
     places = {(name.split(".")[0], name.split(".")[3]) for name in branched_blocks(model)}
-    assert places == {("encoder", "self_attn"), ("decoder", "encoder_attn")}
-    for where, attentions in (("self", {"self_attn"}), ("both_halves", {"self_attn", "encoder_attn"})):
+    assert places == {("encoder", "self_attn"), ("decoder", "self_attn")}
+    for where, attentions in (("encoder_decoder", {"encoder_attn"}), ("both_halves", {"self_attn", "encoder_attn"})):
         other = build("weighted_transformer_base", branched_attention=where)
         assert {name.split(".")[2] for name in branched_blocks(other.decoder)} == attentions
     for block in branched_blocks(model).values():

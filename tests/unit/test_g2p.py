@@ -43,8 +43,8 @@ def scored(words, *ours, ok=True):
 
 
 def test_preparation(words):
-    g2p("prepare", words, "fre", words / "raw", 4)
-    for part in ("train", "dev", "test"):
+    g2p("prepare", words, "fre", 4, words / "raw")
+    for part in ("train", "valid", "test"):
         lines = (words / f"raw/{part}.letters").read_text(encoding="utf-8").splitlines()
         assert lines == ["a b", "c a", "k a", "e a u"]
         assert (words / f"raw/{part}.sounds").read_text(encoding="utf-8").splitlines() == RIGHT[:4]

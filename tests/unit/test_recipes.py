@@ -135,7 +135,7 @@ def test_the_settings_of_the_published_multi30k(target):
     text = plan("multi30k_published.sh", TARGET=target)
     last = {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in ("clip-norm", "adam-eps", "lr", "patience")}
     assert last == {"clip-norm": "25", "adam-eps": "1e-8", "lr": "5e-3", "patience": "10"}
-    assert "/data/multi30k-en-$3" in text and f"--target-lang {target} " in text
+    assert "/data/multi30k-en-$2" in text and f"--target-lang {target} " in text
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,20 @@ def test_letters_to_sounds(family, tmp_path):
     expected = {"batch-size": "400", "max-update": "5000", "patience": "20", "clip-norm": "1", "adam-eps": "1e-8"}
     expected |= {"lr": "1e-3", "warmup-updates": "1000", "update-freq": "1", "thresholdsrc": "5", "beam": "5"}
     assert {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in expected} == expected
-    assert f"binarise_words data/g2p.kor.letters-sounds kor {tmp_path}\n" in text and "moses" not in text
+    assert f"python examples/g2p.py prepare {tmp_path} kor\n" in text and "moses" not in text
     assert "/checkpoint_best.pt --output" in text
     assert option(plan("g2p.sh", GPUS=0, PROCESSES=2), "--batch-size") == "200"
+
+
+def test_sequences(tmp_path):
+    """The settings of Ontañón et al. 2022; only SCAN is read from somewhere."""
+    text = plan("sequences.sh", TASK="scan_jump", MIRROR=tmp_path)
+    expected = {"batch-size": "64", "warmup-updates": "4000", "lr": "2e-3", "label-smoothing": "0", "beam": "1"}
+    expected |= {"encoder-layers": "2", "decoder-embed-dim": "64", "encoder-ffn-embed-dim": "256"}
+    assert {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in expected} == expected
+    assert f"sequences.py prepare scan_jump {tmp_path}\n" in text and "/checkpoint_last.pt --output" in text
+    assert "sequences.py prepare reverse\n" in plan("sequences.sh", MIRROR=tmp_path)
+    assert "git clone" in plan("sequences.sh", TASK="scan_length")
 
 
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))

@@ -49,6 +49,7 @@ class SourceCache:
 
     def __init__(self, k: Tensor, v: Tensor, mask: Tensor | None, beams: int):
         self.k, self.v, self.mask, self.beams = k, v, mask, beams
+        self.steps = 0  # queries so far, of each row
         self.constants = {}
 
     def group(self, q: Tensor) -> Tensor:

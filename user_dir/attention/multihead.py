@@ -63,11 +63,10 @@ class MultiheadAttention(modules.MultiheadAttention):
         Args:
             q [B, h, T, d_k], k [B, h, S, d_k], v [B, h, S, d_v]: queries, keys and values of the heads
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
-            first_query: in self-attention, the index of the first query among the keys: key s is j − i =
-                s − (first_query + t) positions after query t. It is 0 for a whole sentence, S − 1 for the current token
-                of decoding (S counts all positions so far, or those that LocalAttention keeps), and the radius for a
-                block of LocalAttention, whose keys are those of the block and its neighbours. Absent positions are
-                masked.
+            first_query: index of the first query: key s is j − i = s − (first_query + t) positions after query t. It is
+                0 for a whole sentence; while decoding, the number of tokens before the query (in self-attention, of
+                those that LocalAttention keeps); the radius for a block of LocalAttention, whose keys are those of the
+                block and its neighbours. Absent positions are masked.
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None
@@ -155,7 +154,10 @@ class MultiheadAttention(modules.MultiheadAttention):
             mask = visible_keys(key_padding_mask, attn_mask, q.dtype)
         else:
             q, k, v, mask = self.project_with_cache(query, key, key_padding_mask, incremental_state)
-        first_query = k.size(2) - length if self.self_attention else 0
+        if self.self_attention:
+            first_query = k.size(2) - length
+        else:
+            first_query = 0 if incremental_state is None else cache_of(self, incremental_state).steps - 1
         heads, weights = self.attend(q, k, v, mask, need_weights, first_query)
         if k.size(0) != batch:
             heads, weights = ungroup_beams(heads), ungroup_beams(weights)
@@ -186,6 +188,7 @@ class MultiheadAttention(modules.MultiheadAttention):
             padding = None if key_padding_mask is None else key_padding_mask[::beams]
             mask = visible_keys(padding, None, query.dtype)
             cache = keep(self, incremental_state, SourceCache(k, v, mask, beams))
+        cache.steps += 1
         (q,) = self.split_heads(query, *fuse(self.q_proj))
         return cache.group(q), cache.k, cache.v, cache.mask
 

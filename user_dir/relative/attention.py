@@ -1,39 +1,50 @@
-"""Self-attention with relative position representations (Shaw et al. 2018; https://arxiv.org/abs/1803.02155).
+"""Attention with relative position representations (Shaw et al. 2018; https://arxiv.org/abs/1803.02155).
 
     z_i  = Σ_j α_ij (x_j W^V + a^V_ij)                                                        (eq. 3)
     e_ij = x_i W^Q (x_j W^K + a^K_ij)ᵀ / √d_z,     α_i = softmax(e_i)                         (eq. 4)
     a^K_ij = w^K_clip(j−i, k),   a^V_ij = w^V_clip(j−i, k),   clip(x, k) = max(−k, min(k, x))  (section 3.2)
 
-The published method gathers a_ij into [n, n, d_z]. Here a query meets the 2k+1 rows of a table and not n vectors; how,
-and the derivative, is in kernel.py.
+The plain loop is `relative_attention` in tests/equations.py. The published method gathers a_ij into [n, n, d_z]. Here a
+query meets the 2k+1 rows of a table instead of n vectors; kernel.py has the method and its derivative.
+
+Two variants of Ontañón et al. 2022 (https://arxiv.org/abs/2108.04378, section 4.1): a scalar for each distance,
+e_ij = x_i W^Q (x_j W^K)ᵀ / √d_z + b_clip(j−i, k), as in Raffel et al. 2020 (section 2.1) but clipped like Shaw's; and
+distances in encoder–decoder attention, where i is a position of the target and j one of the source.
 """
 
 import torch
 from torch import Tensor, nn
 
+from ..attention.cache import cache_of
+from ..attention.masks import additive
 from ..attention.multihead import MultiheadAttention, at_least_float32
 from ..config import VariantConfig
 from ..errors import InputError
 from .kernel import RelativeAttention
 
+WORDS_FIRST = "words first"  # entry of a cache's constants: the order in which a padded source was cached
+
 
 class RelativeMultiheadAttention(MultiheadAttention):
-    """Self-attention by eq. 3–4, encoder and decoder alike.
+    """Attention by eq. 3–4 in the encoder and the decoder.
 
-    Parameters beside those of MultiheadAttention, row k being distance 0 and row 0 a key k or more positions before:
-        relative_keys [h, 2k+1, d_k], relative_values [h, 2k+1, d_v]; without h if the heads share one table
+    Parameters beside those of MultiheadAttention, where row k is distance 0 and row 0 a key k or more positions before:
+        relative_keys [h, 2k+1, d_k], relative_values [h, 2k+1, d_v], relative_scalars [h, 2k+1]; without h if the heads
+        share one table
 
     Args:
-        distance: k, from which on all distances are taken for k
-        shared: one table for all heads, and not one for each
-        keys, values: whether there is a^K and a^V
+        distance: k, to which distances are clipped
+        shared: use one table for all heads instead of one for each
+        keys, values, scalars: whether there are a^K, a^V and b
         others: as in MultiheadAttention
 
     Raises:
         InputError: for a negative distance
     """
 
-    def __init__(self, embed_dim, num_heads, *, distance: int, shared=False, keys=True, values=True, **kwargs):
+    def __init__(
+        self, embed_dim, num_heads, *, distance: int, shared=False, keys=True, values=True, scalars=False, **kwargs
+    ):
         if distance < 0:
             reason = f"the clipping distance of relative positions cannot be negative ({distance})"
             raise InputError(f"{reason}: give --relative-distance 0 or more")
@@ -42,13 +53,14 @@ class RelativeMultiheadAttention(MultiheadAttention):
         shape = [2 * distance + 1] if shared else [num_heads, 2 * distance + 1]
         self.relative_keys = nn.Parameter(torch.empty(*shape, self.key_dim)) if keys else None
         self.relative_values = nn.Parameter(torch.empty(*shape, self.value_dim)) if values else None
+        self.relative_scalars = nn.Parameter(torch.zeros(shape)) if scalars else None
         for table in (self.relative_keys, self.relative_values):
             if table is not None:
                 initialise(table)
 
     @staticmethod
     def from_config(cfg: VariantConfig) -> dict | None:
-        """Its arguments as `cfg` has them; None if `cfg` asks for no relative positions."""
+        """The constructor's arguments for `cfg`; None if `cfg` asks for no relative positions."""
         if cfg.relative_positions == "neither":
             return None
         return {
@@ -56,44 +68,76 @@ class RelativeMultiheadAttention(MultiheadAttention):
             "shared": cfg.relative_tables == "shared",
             "keys": cfg.relative_positions in ("keys_and_values", "keys"),
             "values": cfg.relative_positions in ("keys_and_values", "values"),
+            "scalars": cfg.relative_positions == "scalars",
         }
+
+    def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
+        """As in MultiheadAttention; fairseq pads a source on its left, and its positions are those of its words."""
+        cache = cache_of(self, incremental_state)
+        words_first = None if cache is None else cache.constants.get(WORDS_FIRST)  # [B, S], a permutation of each row
+        if self.encoder_decoder_attention and cache is None and key_padding_mask is not None:
+            words_first = key_padding_mask.int().argsort(dim=1, stable=True)
+            key = key.gather(0, words_first.T[:, :, None].expand_as(key))
+            key_padding_mask = key_padding_mask.gather(1, words_first)
+        heads, weights = super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
+        if words_first is None:
+            return heads, weights
+        if incremental_state is not None:
+            cache_of(self, incremental_state).constants[WORDS_FIRST] = words_first
+        if weights is not None:
+            weights = torch.empty_like(weights).scatter_(3, words_first[:, None, None].expand_as(weights), weights)
+        return heads, weights
+
+    def reorder_incremental_state(self, incremental_state, new_order: Tensor):
+        cache = cache_of(self, incremental_state)
+        if cache is not None and WORDS_FIRST in cache.constants:
+            cache.constants[WORDS_FIRST] = cache.constants[WORDS_FIRST].index_select(0, new_order)
+        return super().reorder_incremental_state(incremental_state, new_order)
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """Called by fairseq; `attend` takes its queries for successive positions, so beams are not grouped."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
         """As MultiheadAttention.attend, by eq. 3–4."""
+        if self.relative_scalars is not None:
+            b = self.relative_scalars[..., self.row(q.size(2), k, first_query)].to(q.dtype)  # [h, T, S]
+            mask = b if mask is None else additive(mask, q.dtype) + b
+            return super().attend(q, k, v, mask, need_weights, first_query)
         tables, wide = (self.relative_keys, self.relative_values), at_least_float32(q.dtype)
         if q.size(2) == 1 and not need_weights:
-            # The next token while decoding: every key has one distance, so that a^K and a^V join keys and values.
+            # The next token while decoding: each key has one distance, so a^K and a^V can be added to keys and values.
             with torch.autocast(q.device.type, enabled=False):  # which would round them
-                k, v = (self.beside(x.to(wide), table, first_query) for x, table in zip((k, v), tables, strict=True))
+                row = self.row(1, k, first_query)[0]
+                k, v = (x.to(wide) if a is None else x + a[..., row, :].to(wide) for x, a in zip((k, v), tables))
                 mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
                 heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
             return heads.to(q.dtype), None
-        # No two positions are farther apart than S − 1: rows beyond are not needed.
-        radius = min(self.distance, k.size(2) - 1)
-        rows = [self.rows(table, radius, wide) for table in tables]
+        # No distance exceeds this, so rows beyond it are not needed.
+        radius = min(self.distance, max(k.size(2) - 1 - first_query, first_query + q.size(2) - 1))
+        tables = [self.rows(table, radius, wide) for table in tables]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
-            return RelativeAttention.apply(q, k, v, mask, *rows, radius, first_query, self.dropout_now(), need_weights)
+            return RelativeAttention.apply(
+                q, k, v, mask, *tables, radius, first_query, self.dropout_now(), need_weights
+            )
+
+    def row(self, queries: int, k: Tensor, first_query: int) -> Tensor:
+        """[T, S]: the row of a table for each query and each of the keys k [B, h, S, d_k]."""
+        query = torch.arange(first_query, first_query + queries, device=k.device)[:, None]
+        distances = torch.arange(k.size(2), device=k.device) - query
+        return distances.clamp_(-self.distance, self.distance) + self.distance
 
     def rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −radius … radius, for each head: [h, 2·radius+1, d_z]."""
         if table is None:
             return None
-        return (
-            table[..., self.distance - radius : self.distance + radius + 1, :].to(dtype).expand(self.num_heads, -1, -1)
-        )
-
-    def beside(self, x: Tensor, table: Tensor | None, query: int) -> Tensor:
-        """x [B, h, S, d_z] + a_ij [h, S, d_z] for the position i = `query`."""
-        if table is None:
-            return x
-        row = (torch.arange(x.size(2), device=x.device) - query).clamp_(-self.distance, self.distance) + self.distance
-        return x + table[..., row, :].to(x.dtype)
+        near = slice(self.distance - radius, self.distance + radius + 1)
+        return table[..., near, :].to(dtype).expand(self.num_heads, -1, -1)
 
 
 def initialise(table: Tensor) -> None:
     """Uniform with the variance 2 / (2k+1 + d_z) of Glorot's initialisation of one [2k+1, d_z] matrix.
 
-    The paper does not say which; this is a choice. A table of each head is a matrix of its own.
+    The paper does not give one; this is a choice. Each head's table is a matrix of its own.
     """
     bound = (6 / (table.size(-2) + table.size(-1))) ** 0.5
     nn.init.uniform_(table, -bound, bound)

@@ -25,6 +25,7 @@ NOT_COMPUTED = ", which CTranslate2 does not compute: translate with nmt-transla
 COMPUTED = {
     "branched_attention": ("none", "branches with weights"),
     "restricted_attention": ("none", "self-attention to a neighbourhood"),
+    "relative_attention": ("self", "distances in encoder–decoder attention"),
     "attention_key_dim": (None, "keys of another size than d_model / heads"),
     "attention_value_dim": (None, "values of another size than d_model / heads"),
 }

@@ -4,9 +4,10 @@
 
 A line of a map is a head (a layer, where its heads share a table), a column a distance j − i from query to key, clipped
 at ±k. Drawn are |w^K|, |w^V| and the mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018,
-eq. 4). The mean input E[x] is read from the checkpoint and not from data: the bias of the LayerNorm before the
-attention, which is the mean of its output if what it normalises has none; in a post-norm model's first layer the mean
-of all embeddings. A decoder sees no key after the query: those distances stay blank.
+eq. 4), or the scalars of --relative-positions scalars. The mean input E[x] is read from the checkpoint and not from
+data: the bias of the LayerNorm before the attention, which is the mean of its output if its input has mean 0; in a
+post-norm model's first layer the mean of all embeddings. A decoder sees no key after the query: those distances stay
+blank.
 """
 
 import itertools
@@ -39,12 +40,14 @@ def maps(state: dict) -> dict[tuple[str, str], list[Tensor]]:
             for kind, name in ((KEYS, "relative_keys"), (VALUES, "relative_values")):
                 if attention + name in model:
                     found.setdefault((side, kind), []).append(per_head(model[attention + name]).norm(dim=-1))
+            if attention + "relative_scalars" in model:
+                scalars = model[attention + "relative_scalars"].float()
+                found.setdefault((side, SCORES), []).append(scalars.reshape(-1, scalars.size(-1)))
             if attention + "relative_keys" in model:
                 found.setdefault((side, SCORES), []).append(mean_scores(state, side, number))
     if not found:
-        raise InputError(
-            "the checkpoint has no relative positions (no relative_keys and no relative_values in its self-attention)"
-        )
+        names = "relative_keys, relative_values or relative_scalars"
+        raise InputError(f"the checkpoint has no relative positions (no {names} in its self-attention)")
     return found
 
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from ..checkpoints import files as checkpoint_files
 from ..checkpoints.files import load
+from ..config import VariantConfig
 from ..errors import InputError
 from .last_checkpoint import LAST
 
@@ -121,7 +122,14 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
         if there.get(name) != here.get(name):
             arch = checkpoint_files.options(state, "model").get("arch")
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
-            raise InputError(f"{path} holds another model ({arch}): {name} is {shapes}")
+            raise InputError(f"{path} holds another model ({arch}{other_options(state, model)}): {name} is {shapes}")
+
+
+def other_options(state: dict, model: nn.Module) -> str:
+    """The options of ours, as they are typed, of the model in `state` that `model` has with other values."""
+    saved, ours = checkpoint_files.options(state, "model"), VariantConfig.__annotations__
+    differ = [name for name in ours if name in saved and saved[name] != getattr(model.cfg, name, saved[name])]
+    return "".join(f" --{name.replace('_', '-')} {saved[name]}" for name in differ)
 
 
 def data_sets(options, task):

@@ -48,6 +48,8 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
             attention, options = SELF_ATTENTIONS[option], options | arguments
         if (arguments := LocalAttention.from_config(cfg, side)) is not None:
             attention, options = joined(LocalAttention, attention), options | arguments
+    elif cfg.relative_attention == "all":
+        attention, options = RelativeMultiheadAttention, options | RelativeMultiheadAttention.from_config(cfg)
     if ffn_dim:
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
@@ -112,10 +114,11 @@ class WeightedEncoderLayer(TransformerEncoderLayer):
 
 
 class WeightedDecoderLayer(TransformerDecoderLayer):
-    """The Transformer's decoder layer with branch weights in encoder–decoder attention and FFN."""
+    """The Transformer's decoder layer with branch weights in one of its attentions and in the FFN."""
 
     def build_fc2(self, input_dim, output_dim, *quantisation):
-        return WeightedLinear(input_dim, output_dim, self.encoder_attn)
+        branched = self.self_attn if self.cfg.branched_attention == "self" else self.encoder_attn
+        return WeightedLinear(input_dim, output_dim, branched)
 
 
 class Branched:

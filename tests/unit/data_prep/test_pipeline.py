@@ -5,6 +5,7 @@ import random
 import tarfile
 
 import prepare
+import pytest
 from sacremoses import MosesTokenizer
 
 
@@ -64,7 +65,8 @@ def test_the_standard_split_of_iwslt14(tmp_path):
         assert [list(pair) for pair in zip(*found)] == pairs
 
 
-def test_a_published_split_takes_no_other(tmp_path, capsys):
-    options = ["--source-lang", "de", "--target-lang", "en", "--held-out", "100", "--output", str(tmp_path / "out")]
+@pytest.mark.parametrize("given", [["--held-out", "100"], ["--pretokenised"]])
+def test_a_published_split_takes_no_other(tmp_path, capsys, given):
+    options = ["--source-lang", "de", "--target-lang", "en", *given, "--output", str(tmp_path / "out")]
     assert prepare.main(["iwslt14", *options]) == 1
-    assert "--held-out 100: IWSLT" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert f"{given[0]}: IWSLT" in capsys.readouterr().err and not (tmp_path / "out").exists()

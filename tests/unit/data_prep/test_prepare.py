@@ -10,6 +10,8 @@ import pytest
 from preparation import pipeline
 from unit.data_prep.support import TABLE, packed, registry, sentences, write
 
+from user_dir.serving.preparation import PreparedText, preparation_of
+
 UNIQUE = list(enumerate((f"{n} le chat dort ici", f"{n} the cat sleeps here") for n in range(400)))
 
 
@@ -124,6 +126,25 @@ def test_each_rule_says_what_it_dropped(capsys, tmp_path):
     assert counts[0] == sum(counts[1:])  # no pair is lost without a word
     status, again, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60")
     assert "raw: nothing to do" in again and line in again and warnings == ""
+
+
+def test_tokens_stay_as_they_are(capsys, tmp_path):
+    """Thai vowel signs, which sacremoses cuts off; and nmt-translate gives back what it was given."""
+    pairs = [(f'ผม กิน แอปเปิ้ล {n} ลูก ("ที่")', f"I eat {n} apples , don't I ?") for n in range(200)]
+    for file, texts in zip(("a.th", "b.en"), zip(*pairs)):
+        (tmp_path / file).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    options = ["--pretokenised", "--bpe-operations", "60", "--held-out", "20", "--workers", "1"]
+    assert run(capsys, tmp_path, "--train", tmp_path / "a.th", tmp_path / "b.en", *options, langs=("th", "en"))[0] == 0
+    out = tmp_path / "out"
+    for language in ("th", "en"):
+        for part in ("train", "valid", "test"):
+            text, tokens = (
+                (out / stage / f"{part}.{language}").read_text(encoding="utf-8") for stage in ("raw", "tok")
+            )
+            assert text == tokens
+    text = PreparedText(preparation_of(out / "data-bin"), "th", "en")
+    for sentence in (pairs[7][0], "แอปเปิ้ล"):
+        assert text.decode(text.encode(sentence)) == sentence
 
 
 def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
+from user_dir.errors import InputError
 from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention
 
@@ -12,9 +13,12 @@ from support import EOS, PAD, PRE_NORM, heads_by_equation
 HEADS, MODEL = 2, 8
 
 
-def build_attention(k, **options):
+def build_attention(k, kind="self_attention", **options):
     torch.manual_seed(1)
-    return RelativeMultiheadAttention(MODEL, HEADS, distance=k, self_attention=True, **options).double()
+    module = RelativeMultiheadAttention(MODEL, HEADS, distance=k, **{kind: True}, **options).double()
+    if module.relative_scalars is not None:  # 0 at first
+        torch.nn.init.normal_(module.relative_scalars)
+    return module
 
 
 TABLES = [
@@ -22,15 +26,19 @@ TABLES = [
     {"keys": True, "values": True, "shared": True},
     {"keys": True, "values": False, "shared": False},
     {"keys": False, "values": True, "shared": True},
+    {"keys": False, "values": False, "scalars": True, "shared": False},
+    {"keys": False, "values": False, "scalars": True, "shared": True},
 ]
+every_kind_of_table = pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
 KINDS = [("encoder", "left"), ("encoder", "right"), ("encoder", ""), ("decoder", ""), ("decoder", "right")]
+LENGTHS = [(3, 5), (5, 4), (5, 5), (6, 5), (9, 2), (9, 1), (5, 0), (1, 2)]  # below, at and beyond k
+# Each length with three kinds and three tables, so that any two values of the three lists meet or nearly so.
+CASES = [(*LENGTHS[n], *KINDS[(n + 2 * m) % 5], TABLES[(3 * n + m) % 6]) for n in range(8) for m in range(3)]
 
 
-@pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
-@pytest.mark.parametrize("length, k", [(3, 5), (5, 4), (5, 5), (6, 5), (9, 2), (9, 1), (5, 0), (1, 2)])
-@pytest.mark.parametrize("kind, padded", KINDS)
+@pytest.mark.parametrize("length, k, kind, padded, tables", CASES, ids=str)
 def test_values_and_gradients_equal_the_equations(kind, padded, length, k, tables, monkeypatch):
-    """Below, at and beyond k; all heads in one piece and one by one."""
+    """All heads in one piece and one by one."""
     module = build_attention(k, **tables)
     x = torch.randn(length, 3, MODEL, dtype=torch.double, requires_grad=True)
     padding = torch.zeros(3, length, dtype=torch.bool)
@@ -63,7 +71,7 @@ def test_every_row_within_reach_gets_gradient(causal):
         assert (table.grad.abs().amax(dim=(0, 2)) > 0).tolist() == within
 
 
-@pytest.mark.parametrize("tables", TABLES, ids=lambda t: "+".join(name for name in t if t[name]))
+@every_kind_of_table
 def test_cached_self_attention_equals_full(tables):
     """Five times k."""
     module, x = build_attention(3, **tables), torch.randn(15, 3, MODEL, dtype=torch.double)
@@ -76,6 +84,53 @@ def test_cached_self_attention_equals_full(tables):
                 torch.testing.assert_close(weights, full_weights[:, seen - 1 : seen, :seen])
             outputs.append(output)
         torch.testing.assert_close(torch.cat(outputs), full)
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+@every_kind_of_table
+def test_distances_from_target_to_source(tables, k):
+    """Encoder–decoder attention: of the source's words, wherever their padding is, at once and from the cache."""
+    module = build_attention(k, "encoder_decoder_attention", **tables)
+    module.set_beam_size(2)  # sentences 0 and 1 are equal
+    query, key = (torch.randn(length, 3, MODEL, dtype=torch.double, requires_grad=True) for length in (5, 6))
+    with torch.no_grad():
+        key[:, 1] = key[:, 0]
+    padding = torch.tensor([[True, True] + [False] * 4] * 2 + [[False] * 5 + [True]])
+    words = [slice(2, None), slice(2, None), slice(0, 5)]
+    expected_heads, expected_weights = [], torch.zeros(HEADS, 3, 5, 6, dtype=torch.double)
+    for b, own in enumerate(words):
+        sentence = query[:, b : b + 1], key[own, b : b + 1]
+        absent = torch.zeros(1, len(sentence[1]), dtype=torch.bool)
+        heads, weights = heads_by_equation(module, *sentence, absent, causal=False)
+        expected_heads.append(heads)
+        expected_weights[:, b, :, own] = weights[0].detach()
+    expected = module.out_proj(torch.cat(expected_heads, 1).flatten(2))
+    inputs, direction = [query, key, *module.parameters()], torch.randn_like(query)
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    for need_weights in (False, True):
+        options = {"key_padding_mask": padding, "need_weights": need_weights, "need_head_weights": need_weights}
+        output, weights = module(query, key, key, **options)
+        torch.testing.assert_close(output, expected)
+        gradients = torch.autograd.grad((output * direction).sum(), inputs)
+        torch.testing.assert_close(gradients, expected_gradients)
+        state, steps = {}, []
+        for part in query.split(1):
+            steps.append(module(part, key, key, incremental_state=state, static_kv=True, **options))
+        torch.testing.assert_close(torch.cat([step for step, _ in steps]), expected)
+    torch.testing.assert_close(weights, expected_weights)
+    torch.testing.assert_close(torch.cat([of_step for _, of_step in steps], dim=2), expected_weights)
+
+
+def test_weights_of_hypotheses_that_change_places():
+    module = build_attention(2, "encoder_decoder_attention")
+    key, order = torch.randn(4, 3, MODEL, dtype=torch.double), torch.tensor([2, 0, 1])
+    padding = torch.tensor([[True, True, False, False], [False] * 4, [False] * 3 + [True]])
+    query, state = torch.randn(2, 3, MODEL, dtype=torch.double), {}
+    _, expected = module(query[:, order], key[:, order], key[:, order], key_padding_mask=padding[order])
+    module(query[:1], key, key, key_padding_mask=padding, incremental_state=state, static_kv=True)
+    module.reorder_incremental_state(state, order)
+    _, weights = module(query[1:, order], key, key, incremental_state=state, static_kv=True)
+    torch.testing.assert_close(weights, expected[:, 1:])
 
 
 def test_a_row_that_sees_only_padding_is_finite():
@@ -94,9 +149,16 @@ def test_negative_distance_is_refused():
 # whole models
 
 
-@pytest.fixture(params=[{}, PRE_NORM], ids=["post", "pre"])
+EVERYWHERE = {"relative_attention": "all"}
+
+
+@pytest.fixture(params=[{}, {**PRE_NORM, **EVERYWHERE}, {**EVERYWHERE, "relative_positions": "scalars"}], ids=str)
 def model(request, build):
-    return build("relative_transformer_base", relative_distance=3, **request.param).double()
+    model = build("relative_transformer_base", relative_distance=3, **request.param).double()
+    for name, parameter in model.named_parameters():
+        if name.endswith("relative_scalars"):  # 0 at first
+            torch.nn.init.normal_(parameter)
+    return model
 
 
 def test_tables_are_where_the_options_say(build):
@@ -108,9 +170,15 @@ def test_tables_are_where_the_options_say(build):
     assert tables("big") == {"relative_keys": (17, 4), "relative_values": (17, 4)}
     assert tables("base", relative_positions="keys") == {"relative_keys": (4, 33, 4)}
     assert tables("base", relative_positions="values", relative_distance=1) == {"relative_values": (4, 3, 4)}
+    assert tables("base", relative_positions="scalars") == {"relative_scalars": (4, 33)}
+    assert tables("big", relative_positions="scalars") == {"relative_scalars": (17,)}
     assert tables("base", relative_positions="neither") == {}
     names = [name for name, _ in build("relative_transformer_base").named_parameters() if "relative" in name]
     assert len(names) == 8 and all(".self_attn." in name for name in names)  # 2 tables × (2 + 2) layers
+    names = [name for name, _ in build("relative_transformer_base", **EVERYWHERE).named_parameters()]
+    assert sum(".encoder_attn.relative" in name for name in names) == 4
+    with pytest.raises(InputError, match="--relative-attention all .*--relative-positions"):
+        build("vaswani_transformer_base", **EVERYWHERE)
 
 
 def test_initial_tables_have_glorots_variance():
@@ -128,8 +196,9 @@ def test_shifting_a_sentence_by_padding_changes_nothing(model, batch):
     pad = torch.full((1, 9), PAD)
     for shifted in (torch.cat([pad, source], 1), torch.cat([source, pad], 1), torch.cat([pad, source, pad], 1)):
         torch.testing.assert_close(model(shifted, None, target)[0], expected)
-    logits, _ = model(source, None, torch.cat([pad, target], 1))
-    torch.testing.assert_close(logits[:, 9:], expected)
+    if not hasattr(model.decoder.layers[0].encoder_attn, "distance"):  # where the target begins counts there
+        logits, _ = model(source, None, torch.cat([pad, target], 1))
+        torch.testing.assert_close(logits[:, 9:], expected)
 
 
 def test_position_embeddings_are_added_only_if_asked(build):

@@ -126,7 +126,7 @@ def test_what_goes_with_no_folder(folder, options, words):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("translator.json", "is not a folder that export_ctranslate2 wrote .*FileNotFoundError.: name a checkpoint"),
+        ("translator.json", "was not written by export_ctranslate2 .*FileNotFoundError.: name a checkpoint"),
         ("manifest.json", "has no manifest.json .*: .*--pretokenised"),
         ("bpe/codes", "there are no subword codes .*"),
         ("model.bin", "CTranslate2 cannot use "),
@@ -185,8 +185,9 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
     [
         ("relative_transformer", {}, "no table of keys and one of values that all heads of a layer share"),
         ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "no table of keys and one of values"),
+        ("relative_transformer", {**SHARED, "relative_attention": "all"}, "distances in encoder–decoder attention"),
         ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "not either distances or sinusoids"),
-        ("weighted_transformer", {}, r"branches with weights \(--branched-attention encoder_decoder\)"),
+        ("weighted_transformer", {}, r"branches with weights \(--branched-attention self\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),
         ("vaswani_transformer", {"no_token_positional_embeddings": True}, "not either distances or sinusoids"),
         ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),

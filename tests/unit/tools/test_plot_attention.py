@@ -158,7 +158,7 @@ def test_page_has_every_attention(saved, tmp_path, capsys, family, options, firs
             one["layers"], modules, attention_weights(model, modules, source, target), strict=True
         ):
             torch.testing.assert_close(torch.tensor(layer["weights"]) / 1000, weights, atol=5.1e-4, rtol=0)
-            branched = family.startswith("weighted") and name != "decoder"
+            branched = family.startswith("weighted") and name != "encoder-decoder"
             expected = [module.kappa[head // 2].item() for head in range(4)] if branched else None
             assert layer["kappa"] == expected
 
@@ -226,7 +226,7 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
         ({"--output": "nowhere/a.html"}, "No such file"),
         ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
         ({"data": "."}, "no dictionaries .*: name"),
-        ({"prepared": "no"}, "no manifest.json of data-prep beside .*--pretokenised"),
+        ({"prepared": "no"}, "no manifest.json beside .*--pretokenised"),
     ],
 )
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):

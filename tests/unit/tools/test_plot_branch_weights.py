@@ -29,7 +29,7 @@ assert WEIGHTED
 @pytest.mark.parametrize(
     "options, columns",
     [
-        ({}, ["encoder self-attention", "encoder–decoder attention"]),
+        ({}, ["encoder self-attention", "decoder self-attention"]),
         (
             {"branched_attention": "both", "branch_weights": "softmax"},
             ["encoder self-attention", "decoder self-attention", "encoder–decoder attention"],

@@ -29,7 +29,14 @@ def checkpoint(build, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"relative_tables": "shared"}, {"relative_positions": "values"}, {"encoder_normalize_before": True}]
+    "options",
+    [
+        {},
+        {"relative_tables": "shared"},
+        {"relative_positions": "values"},
+        {"relative_positions": "scalars"},
+        {"encoder_normalize_before": True},
+    ],
 )
 def test_picture(checkpoint, tmp_path, options, capsys):
     path, _ = checkpoint(**options)
@@ -62,6 +69,16 @@ def test_maps(checkpoint, norm):
             key = layer.self_attn.relative_keys[head, row]
             torch.testing.assert_close(found["encoder", tool.SCORES][1][head, row], queries[head] @ key / 2)
             torch.testing.assert_close(found["encoder", tool.KEYS][1][head, row], key.square().sum().sqrt())
+
+
+def test_map_of_scalars(checkpoint):
+    path, model = checkpoint(relative_positions="scalars", relative_distance=2)
+    state = tool.load(path)
+    scalars = state["model"]["decoder.layers.1.self_attn.relative_scalars"]
+    scalars.copy_(torch.arange(20).view(4, 5))
+    found = tool.maps(state)
+    assert {*found} == {(side, tool.SCORES) for side in tool.SIDES}
+    assert torch.equal(found["decoder", tool.SCORES][1], scalars)
 
 
 @pytest.mark.parametrize(

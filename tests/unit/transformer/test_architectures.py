@@ -72,8 +72,8 @@ def test_relative_positions_are_the_papers(size):
 
 
 def test_branches_are_the_papers():
-    """Ahmed et al. 2017, section 3."""
-    assert parse("--arch", "weighted_transformer_base").branched_attention == "encoder_decoder"
+    """Ahmed et al. 2017, section 3: masked in the decoder."""
+    assert parse("--arch", "weighted_transformer_base").branched_attention == "self"
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -261,7 +261,7 @@ FORMS_WITH_DROPOUT = {
     "the base": ("vaswani_transformer_base", {}, 2, 3),
     "shared": ("weighted_transformer_base", {"branch_residual": "shared"}, 2, 3),
     "per_branch": ("weighted_transformer_base", {}, 2, 3),
-    "per_branch, self": ("weighted_transformer_base", {"branched_attention": "self"}, 2, 3),
+    "per_branch, encoder_decoder": ("weighted_transformer_base", {"branched_attention": "encoder_decoder"}, 2, 3),
     # One residual connection, one mask.
     "none": ("weighted_transformer_base", {"branch_residual": "none"}, 1, 2),
 }

@@ -74,9 +74,13 @@ def identity(x):
     return x
 
 
-def test_folds_into_a_plain_transformer(build, batch, dictionary, norm):
+@pytest.mark.parametrize("where", ["self", "encoder_decoder"])
+def test_folds_into_a_plain_transformer(build, batch, dictionary, norm, where):
     """The same logits, and the same hypotheses from fairseq's generator."""
-    ours, stock = shared(build, branch_weights_init="random", **norm), build("transformer", **norm)
+    ours, stock = (
+        shared(build, branch_weights_init="random", branched_attention=where, **norm),
+        build("transformer", **norm),
+    )
     stock.load_state_dict(fold(ours), strict=True)
     torch.testing.assert_close(ours(**batch)[0], stock(**batch)[0], atol=1e-5, rtol=0)
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
@@ -114,7 +118,7 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     assert isinstance(shared(build).encoder.layers[0].fc2, WeightedLinear)
 
 
-OTHERS = [{"branched_attention": where} for where in ("self", "both", "both_halves")] + [{"branch_ffn": "shared"}]
+OTHERS = [{"branched_attention": where} for where in ("both", "both_halves")] + [{"branch_ffn": "shared"}]
 
 
 @pytest.mark.parametrize("option", OTHERS, ids=str)

@@ -1,0 +1,115 @@
+"""The parts of sequences.sh that are no command of fairseq:
+
+    python examples/sequences.py prepare TASK [FOLDER] RAW  # {train,valid,test}.{input,output}; FOLDER: SCAN
+    python examples/sequences.py score RAW TRANSLATIONS     # exact match, and that of outputs longer than in training
+
+The generated tasks are the same on every machine. Their test set has 1,000 inputs of the lengths of the training, none
+of which is in it, and 1,000 longer ones.
+"""
+
+import gzip
+import pathlib
+import random
+import sys
+from collections.abc import Iterable
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TRAINED, LONGER = range(1, 17), range(17, 25)  # letters in an input
+TRAINING, HELD_OUT = 20_000, 1_000  # pairs
+SCAN = {"scan_length": ("length_split", "length"), "scan_jump": ("add_prim_split", "addprim_jump")}
+
+Pair = tuple[str, str]
+
+
+def intersperse(letters: list[str]) -> tuple[list[str], list[str]]:
+    half = len(letters) // 2
+    first, second = letters[:half], letters[half : 2 * half]
+    return [*first, "|", *second], [letter for both in zip(first, second) for letter in both]
+
+
+TASKS = {
+    "reverse": lambda letters: (letters, letters[::-1]),
+    "duplicate": lambda letters: (letters, letters + letters),
+    "intersperse": intersperse,
+}
+
+
+def generate(task: str) -> dict[str, list[Pair]]:
+    """Pairs of each part, without any input twice."""
+    source = random.Random(f"sequences {task}")
+    seen, parts = set(), {"train": [], "valid": [], "test": []}
+    for part, lengths, count in (
+        ("test", TRAINED, HELD_OUT),
+        ("test", LONGER, HELD_OUT),
+        ("valid", TRAINED, HELD_OUT),
+        ("train", TRAINED, TRAINING),
+    ):
+        wanted = len(parts[part]) + count
+        while len(parts[part]) < wanted:
+            length = source.choice(lengths)
+            if task == "intersperse":
+                length += length % 2
+            given, right = (" ".join(words) for words in TASKS[task](source.choices(LETTERS, k=length)))
+            if given not in seen:
+                seen.add(given)
+                parts[part].append((given, right))
+    return parts
+
+
+def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
+    """The pairs of a split; the validation set is HELD_OUT of its training pairs."""
+    split, name = SCAN[task]
+    parts = {}
+    for part in ("train", "test"):
+        names = (f"{name}.{part}", f"{name}.{part}.gz", f"{split}/tasks_{part}_{name}.txt")
+        path = next((path for path in map(folder.joinpath, names) if path.exists()), None)
+        if path is None:
+            sys.exit(f"sequences.py: {folder} has none of {', '.join(names)}: name a copy of SCAN's repository")
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            lines = [line.strip().removeprefix("IN: ").split(" OUT: ") for line in file]
+        for number, line in enumerate(lines, 1):
+            if len(line) != 2:
+                sys.exit(f"sequences.py: {path}, line {number} is not IN: … OUT: …")
+        parts[part] = [tuple(line) for line in lines]
+    random.Random(task).shuffle(parts["train"])
+    parts["valid"], parts["train"] = parts["train"][:HELD_OUT], parts["train"][HELD_OUT:]
+    return parts
+
+
+def prepare(task: str, *folder_and_raw: str) -> None:
+    *folder, raw = folder_and_raw
+    parts = read_scan(pathlib.Path(*folder), task) if task in SCAN else generate(task)
+    for part, pairs in parts.items():
+        for side, lines in zip(("input", "output"), zip(*pairs)):
+            text = "".join(f"{line}\n" for line in lines)
+            pathlib.Path(raw, f"{part}.{side}").write_text(text, encoding="utf-8")
+
+
+def percentage(right: Iterable[bool]) -> str:
+    right = list(right)
+    return f"{100 * sum(right) / len(right):.1f}" if right else "none"
+
+
+def score(raw: str, translations: str) -> None:
+    texts = [pathlib.Path(path) for path in (f"{raw}/train.output", f"{raw}/test.output", translations)]
+    train, expected, given = (text.read_text(encoding="utf-8").splitlines() for text in texts)
+    if len(expected) != len(given):
+        sys.exit(f"sequences.py: {translations} has {len(given)} lines and {texts[1]} has {len(expected)}")
+    longest = max(len(line.split()) for line in train)
+    pairs = [(right, right == ours.strip()) for right, ours in zip(expected, given)]
+    within = [good for right, good in pairs if len(right.split()) <= longest]
+    longer = [good for right, good in pairs if len(right.split()) > longest]
+    print("| run | exact match | longer outputs |\n| --- | ---: | ---: |")
+    print(f"| {translations} | {percentage(within)} | {percentage(longer)} |")
+    print(f"\n- exact match: `% of {len(within)} outputs of up to {longest} words, right as a whole`")
+    print(f"- longer outputs: `% of {len(longer)} outputs of more than {longest} words, right as a whole`")
+
+
+if __name__ == "__main__":
+    words = sys.argv[2:]
+    if sys.argv[1:2] == ["prepare"] and words and len(words) == 2 + (words[0] in SCAN) and words[0] in {*SCAN, *TASKS}:
+        prepare(*words)
+    elif sys.argv[1:2] == ["score"] and len(words) == 2:
+        score(*words)
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Tasks that show what positions are for, with the model of Ontañón et al. 2022 (arxiv.org/abs/2108.04378): 2 + 2 layers,
+# d_model 64, 4 heads, batches of 64 pairs.
+#
+#   TASK=reverse FAMILY=relative_transformer examples/sequences.sh [--dry-run] [options of fairseq-train]
+#
+# TASK is one of three that are generated here, with words of 1 to 16 letters to learn from and up to 24 in the test set:
+#   reverse        a b c → c b a
+#   duplicate      a b c → a b c a b c
+#   intersperse    a b c | d e f → a d b e c f
+# or a split of SCAN (Lake and Baroni 2018): scan_length, scan_jump. These are read from MIRROR=FOLDER, which has
+# length.train and others, each perhaps with .gz, or from github.com/brendenlake/SCAN. The score is the exact match: the
+# percentage of outputs that are right as a whole. recipe.sh explains UPDATES, SEED and others.
+set -euo pipefail
+
+case ${TASK:=reverse} in
+  reverse | duplicate | intersperse | scan_length | scan_jump) ;;
+  *) echo "sequences.sh: TASK=$TASK is none of reverse, duplicate, intersperse, scan_length and scan_jump" >&2; exit 1 ;;
+esac
+corpus=sequences.$TASK source=input target=output size=tiny detokenise=""
+preparation=()
+shape=(--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 64 --encoder-ffn-embed-dim 256
+  --decoder-embed-dim 64 --decoder-ffn-embed-dim 256)
+training=(--dropout 0.1 --label-smoothing 0 --share-decoder-input-output-embed --max-source-positions 64
+  --max-target-positions 64)
+batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=2e-3 warmup=4000 updates=10000  # 64^-0.5 · 4000^-0.5
+checkpoints=epoch average=1
+generation=(--beam 1 --max-len-a 0 --max-len-b 60)
+
+. "$(dirname "$0")/recipe.sh"
+share_pairs 64
+running+=(--no-epoch-checkpoints)
+
+clone_scan() {  # folder
+  if [ ! -d "$1" ]; then
+    mkdir -p "$(dirname "$1")"
+    git clone --depth 1 https://github.com/brendenlake/SCAN "$1.partial"
+    mv "$1.partial" "$1"
+  fi
+}
+helpers+=(lock binarise clone_scan)
+
+prepare() {
+  local scan=""
+  if [[ $TASK == scan_* ]]; then
+    scan=${MIRROR:-data/SCAN}
+    [ -n "${MIRROR:-}" ] || run clone_scan "$scan"
+  fi
+  run binarise "$data" input output -- python examples/sequences.py prepare "$TASK" ${scan:+"$scan"}
+}
+
+score() {
+  run show_and_keep "$run/score.txt" python examples/sequences.py score "$data/raw" "$run/translations.output"
+}
+
+follow_plan "Ontañón et al. 2022 have the same tasks with other lengths; see examples/sequences.md"

@@ -1,0 +1,87 @@
+"""The generated tasks, SCAN's splits, and the exact match of outputs as long as in training and longer."""
+
+import gzip
+import subprocess
+import sys
+
+import pytest
+
+from support import PROJECT
+
+
+def sequences(*words, ok=True):
+    command = [sys.executable, PROJECT / "examples/sequences.py", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == ok, done.stderr
+    return done.stdout if ok else done.stderr
+
+
+def pairs(raw, part):
+    sides = [(raw / f"{part}.{side}").read_text(encoding="utf-8").splitlines() for side in ("input", "output")]
+    return [(one.split(), other.split()) for one, other in zip(*sides, strict=True)]
+
+
+def outputs(task, given):
+    if task == "intersperse":
+        bar = given.index("|")
+        return [letter for both in zip(given[:bar], given[bar + 1 :], strict=True) for letter in both]
+    return given[::-1] if task == "reverse" else given * 2
+
+
+@pytest.mark.parametrize("task", ["reverse", "duplicate", "intersperse"])
+def test_generated(task, tmp_path):
+    sequences("prepare", task, tmp_path)
+    parts = {part: pairs(tmp_path, part) for part in ("train", "valid", "test")}
+    assert [len(found) for found in parts.values()] == [20_000, 1_000, 2_000]
+    everything = [pair for found in parts.values() for pair in found]
+    assert all(right == outputs(task, given) for given, right in everything)
+    assert len({tuple(given) for given, _ in everything}) == 23_000
+    lengths = [len(given) - (task == "intersperse") for given, _ in parts["test"]]
+    assert sum(length <= 16 for length in lengths) == 1_000 and max(lengths) == 24
+    assert max(len(given) for given, _ in parts["train"]) == 16 + (task == "intersperse")
+    before = (tmp_path / "train.input").read_bytes()
+    sequences("prepare", task, tmp_path)
+    assert (tmp_path / "train.input").read_bytes() == before
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_scan(packed, tmp_path):
+    lines = {part: [f"IN: {part} {n} OUT: I_{part.upper()} {n}\n" for n in range(1_200)] for part in ("train", "test")}
+    for part, text in lines.items():
+        if packed:
+            with gzip.open(tmp_path / f"length.{part}.gz", "wt") as file:
+                file.writelines(text)
+        else:  # as in their repository
+            (tmp_path / "length_split").mkdir(exist_ok=True)
+            (tmp_path / f"length_split/tasks_{part}_length.txt").write_text("".join(text))
+    (tmp_path / "raw").mkdir()
+    sequences("prepare", "scan_length", tmp_path, tmp_path / "raw")
+    parts = {part: pairs(tmp_path / "raw", part) for part in ("train", "valid", "test")}
+    assert [len(found) for found in parts.values()] == [200, 1_000, 1_200]
+    assert parts["test"][7] == (["test", "7"], ["I_TEST", "7"])
+    assert {given[1] for given, _ in parts["train"] + parts["valid"]} == {str(n) for n in range(1_200)}
+
+
+def test_scores(tmp_path):
+    texts = {
+        "train.output": "a b\na\n",
+        "test.output": "a b\nb\na b c\nc c c\nc b a\n",
+        "ours": "a b\na\na b c\n\nc b a\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert "| 50.0 | 66.7 |" in sequences("score", tmp_path, tmp_path / "ours")
+    (tmp_path / "train.output").write_text("a b c\n")
+    assert "| 60.0 | none |" in sequences("score", tmp_path, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["prepare", "scan_jump", ".", "."], "has none of addprim_jump.train"),
+        (["prepare", "sort", "."], "sequences.py prepare TASK"),
+        (["prepare", "reverse", "a", "b"], "sequences.py prepare TASK"),
+    ],
+)
+def test_refusals(words, said):
+    assert said in sequences(*words, ok=False)
