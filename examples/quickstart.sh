@@ -40,11 +40,11 @@ at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
 data=data/$corpus.$source-$target${PAIRS:+.$PAIRS}
 run=${OUTPUT:-runs/$arch.$source-$target}
 log=train.log updates=$UPDATES
-every=${VALIDATE:-$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))}  # updates from one checkpoint to the next
+interval=${VALIDATE:-$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))}  # updates from one checkpoint to the next
 training+=(--total-num-update "$updates" --max-update "$updates" --branch-frozen-updates $((updates / 6)))
 running=(--distributed-world-size 1 --stop-time-hours "$(LC_ALL=C awk "BEGIN { print $MINUTES / 60 }")"
-  --log-interval $((updates < 100 ? every : 50))
-  --no-epoch-checkpoints --save-interval-updates "$every" --keep-interval-updates 4)
+  --log-interval $((updates < 100 ? interval : 50))
+  --no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates 4)
 [ -n "$VALIDATE" ] || running+=(--disable-validation)
 launch=(env "${malloc[@]}" fairseq-train)
 faster_translation=""

@@ -170,14 +170,14 @@ fi
 
 # ---- recipes that count pairs and whose data data-prep does not prepare
 
-share_pairs() {  # pairs an update has, on any number of processes
+share_pairs() {  # pairs per update, on any number of processes
   [ $(($1 % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
-    fail "an update has $1 pairs, which $workers processes with $update_freq passes cannot share; omit BATCH and" \
+    fail "the $1 pairs of an update are not divisible by $workers processes with $update_freq passes; omit BATCH and" \
       "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $1"
   training+=(--batch-size $(($1 / workers)))
 }
 
-binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command: writes texts to its last word
+binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command that writes the texts [folder]
   local data=$1 source=$2 target=$3 options=()
   shift 3
   while [ "$1" != -- ]; do options+=("$1"); shift; done

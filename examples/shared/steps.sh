@@ -185,7 +185,7 @@ done_before() {  # file
 }
 
 step() {  # name [remedy if it fails]
-  local status said=""
+  local status output=""
   [ -n "$silent" ] || printf '\n# %s\n' "$1"
   ! done_before "$(ends_with "$1")" || return 0
   # `( ... ) || ...` would continue after a failing command: the shell ignores `set -e` within a condition.
@@ -195,10 +195,10 @@ step() {  # name [remedy if it fails]
   set -e
   [ $status != 0 ] || return 0
   [ $status != 130 ] || exit 130  # Ctrl-C
-  case $1 in train) said=$run/$log ;; translate) said=$run/generate.err ;; esac
-  if [ -e "$said" ]; then  # the process's own error, without torchrun's forty lines about the others
-    tail -n 100 "$said" | sed '/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d' | tail -n 20 >&2
-    echo "above: the end of $said" >&2
+  case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
+  if [ -e "$output" ]; then  # the process's own error, without torchrun's forty lines about the others
+    tail -n 100 "$output" | sed '/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d' | tail -n 20 >&2
+    echo "above: the end of $output" >&2
   fi
   fail "could not $1${2:-; fix the error above and run the same command again to continue}"
 }
