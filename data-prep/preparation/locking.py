@@ -18,7 +18,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def locked(path: Path, guarded: str) -> Iterator[None]:
-    """Holds the lock file `path`, and removes it and its folder, if empty, at the end; `guarded` names the locked object.
+    """Holds the lock file `path`, and removes it and its folder, if empty, at the end; `guarded` is named in messages.
 
     lockf's locks belong to one process. Forked workers, which outlive a killed parent, would inherit those of flock.
     """
