@@ -80,7 +80,7 @@ MODELS = [
     (WEIGHTED, f"{BRANCHES} --branches 3", "4 heads .*3 branches.*: change --branches"),
     (WEIGHTED, f"{BRANCHES} --encoder-ffn-embed-dim 30", "width 30 .*4 branches.*: change"),
     (WEIGHTED, f"{BRANCHES} --branch-weights own", "argument --branch-weights: invalid choice: 'own'"),
-    (WEIGHTED, f"{BRANCHES} --branch-residual shared --branched-attention self", ": omit --branched-attention"),
+    (WEIGHTED, f"{BRANCHES} --branch-residual shared --branched-attention both", ": omit --branched-attention"),
     (WEIGHTED, f"{BRANCHES} --branch-residual shared --branch-ffn shared", ": omit --branch-ffn"),
     (WEIGHTED, f"{BRANCHES} --fp16", "--fp16-no-flatten-grads"),
     (WEIGHTED, f"{BRANCHES} --ddp-backend fully_sharded", "--ddp-backend pytorch_ddp"),
@@ -164,7 +164,7 @@ DATA = [
     (removed("dict.tgt.txt"), rf"dict.tgt.txt is missing .*dict.src.txt.*: {AGAIN}.* --target-lang"),
     (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
     (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),
-    (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx: .*; .*tgt.bin is missing"),
+    (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx; .*tgt.bin is missing: "),
     (removed("*"), "spoilt has no data .*: name the folder data-bin"),
     (shutil.rmtree, "no folder .*spoilt: name the folder data-bin"),
 ]

@@ -149,7 +149,7 @@ def test_the_settings_of_the_published_multi30k(target):
         ("wmt14.sh", {"GPUS": 0, "PROCESSES": 0}, ["PROCESSES is 0", "at least 1"]),
         ("wmt14.sh", {"GPUS": 4, "PROCESSES": 2}, ["PROCESSES is 2 and GPUS 4", "GPUS=0"]),
         ("wmt14.sh", {"GPUS": 2, "MASTER_PORT": "first:29500"}, ["MASTER_PORT is first:29500", "whole number"]),
-        ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian is none of prepare, train"]),
+        ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
