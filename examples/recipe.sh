@@ -19,6 +19,7 @@
 #
 # Optional settings of a recipe:
 #   shape=(...)                 options that change the size's layers and widths
+#   dataset                     the name of the data, where options of the preparation differ (default: corpus.source-target)
 #   detokenise=""               the translations are not text (default: yes)
 #
 # --dry-run prints the commands. Other arguments go to fairseq-train. Of these, --autocast bf16 or off may change when a
@@ -107,7 +108,7 @@ if [ -n "${MIRROR:-}" ]; then
   preparation+=(--mirror "$MIRROR")
 fi
 
-name=$corpus.$source-$target; [ "$SMOKE" = 0 ] || name+=.smoke
+name=${dataset:-$corpus.$source-$target}; [ "$SMOKE" = 0 ] || name+=.smoke
 data=data/$name
 run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED}
 
@@ -160,8 +161,8 @@ fi
 averaged=("$run" --last "$AVERAGE" --by "$([ "$checkpoints" = epoch ] && echo epoch || echo update)")
 [ "$AVERAGE" != 1 ] || averaged=("$run/checkpoint_last.pt")
 
-# Lower-cased texts are not detokenised, because their published scores are computed on tokens.
-if [[ " ${preparation[*]} " == *" --lowercase "* ]]; then
+# These texts are not detokenised, because their published scores are computed on tokens.
+if [[ " ${preparation[*]} " == *" --lowercase "* || " ${preparation[*]} " == *" --pretokenised "* ]]; then
   reference=(--target-lang "$target")
 else
   reference=(--reference "$data/raw/test.$target")

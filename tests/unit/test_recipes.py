@@ -188,6 +188,14 @@ def test_letters_to_sounds(family, tmp_path):
     assert option(plan("g2p.sh", GPUS=0, PROCESSES=2), "--batch-size") == "200"
 
 
+def test_talks(tmp_path):
+    """Their tokens stay; fairseq's own model is the one that the course used."""
+    text = plan("ted.sh", SOURCE="az", MERGES="1000", FAMILY="transformer", MIRROR=tmp_path)
+    assert "prepare.py ted --source-lang az --target-lang en --output data/ted.az-en.1000 " in text
+    assert option(text, "--bpe-operations") == "1000" and "--pretokenised" in text and "moses" not in text
+    assert "--arch transformer_iwslt_de_en " in text and "--target-lang en" in text.rpartition("tools.score")[2]
+
+
 def test_sequences(tmp_path):
     """The settings of Ontañón et al. 2022; only SCAN is read from somewhere."""
     text = plan("sequences.sh", TASK="scan_jump", MIRROR=tmp_path)
