@@ -14,11 +14,12 @@ from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import DictConfig
+from omegaconf import II, DictConfig
 
 from .checkpoints.trusted import refuse_evaluated
 from .config import option
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from .training.bpe_dropout import with_bpe_dropout
 from .training.input import refuse_checkpoints, refuse_folder, refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
@@ -31,6 +32,13 @@ class CheckedTranslationConfig(TranslationConfig):
         "divide hypotheses' log-probabilities by length^A with the A of --lenpen (fairseq), or by ((5 + length)/6)^A "
         "(vaswani: Vaswani et al. 2017, section 6.1)",
     )
+    bpe_dropout: float = option(
+        0.0,
+        "segment the training text anew in each epoch, skipping each merge with this probability "
+        "(Provilkov et al. 2020); needs data of data-prep/prepare.py",
+    )
+    bpe_dropout_side: ChoiceEnum(["both", "source", "target"]) = option("both", "the side of --bpe-dropout")
+    seed: int = II("common.seed")
 
 
 @register_task("checked_translation", dataclass=CheckedTranslationConfig)
@@ -50,6 +58,16 @@ class CheckedTranslationTask(TranslationTask):
         """As fairseq's; raises InputError for a folder without binarised data."""
         refuse_folder(cfg)
         return super().setup_task(cfg, **kwargs)
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """As fairseq's; the training set gets --bpe-dropout.
+
+        Raises:
+            InputError: if there are no subword codes beside the data, for word alignments, and for no probability
+        """
+        super().load_dataset(split, epoch, combine, **kwargs)
+        if self.cfg.bpe_dropout and split == self.cfg.train_subset:
+            self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
 
     def build_model(self, cfg, from_checkpoint=False):
         """Called by fairseq to train the model, or to load a checkpoint into it.

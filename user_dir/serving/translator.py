@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ..checkpoints.files import load, options
 from ..errors import InputError
+from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .models import data_of, load_models, longest_source
-from .preparation import Preparation, PreparedText, SplitText, preparation_of
 from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 

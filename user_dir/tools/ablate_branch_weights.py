@@ -21,8 +21,8 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..preparation import joined, preparation_of
 from ..serving.models import data_of
-from ..serving.preparation import joined, preparation_of
 from ..serving.search_settings import search_settings
 from ..serving.translator import Translator
 from ..weighted.heads import branched_blocks

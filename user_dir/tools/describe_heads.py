@@ -29,8 +29,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..files import write
+from ..preparation import preparation_of
 from ..serving.models import data_of
-from ..serving.preparation import preparation_of
 from ..serving.translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, positive, table
