@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Trains the rows of one of the papers' tables and compares them, with what the paper printed beside each name. Finished
-# rows are skipped: the same command goes on where it was interrupted, and with another seed or row adds that.
+# Trains the rows of one of the papers' tables and compares them, with the paper's figure beside each name. Finished rows
+# are skipped: the same command continues after an interruption, and adds another seed or row.
 #
 #   examples/ablations.sh shaw-distance [options of fairseq-train]
 #
-# The tables are those of user_dir/tools/shared/paper_tables.py, whose first row is what the others are compared with: vaswani
-# (Table 3), shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha come about),
-# ahmed-decoder (where it has branches); convergence has the families, validates them as they train and says when each
-# had the validation loss that the first ends with. The table `families` has the families of ROWS, or all of them
-# (compare.sh). Variables and their defaults:
+# The tables are those of user_dir/tools/shared/paper_tables.py; their first row is the baseline: vaswani (Table 3),
+# shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha are set), ahmed-decoder
+# (which attention has branches); convergence has the families, validates them during training and shows when each
+# reached the baseline's last validation loss. The table `families` has the families of ROWS, or all of them (compare.sh).
+# Variables and their defaults:
 #   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
-#   ROWS=(all)              some of them, by name; the first of the table is always there
-#   SEEDS=1                 several where rows are close
-#   UPDATES=800             with the quickstart's corpus: a few minutes a row
-#   MINUTES=6000            after which a row of the quickstart stops
+#   ROWS=(all)              some of them, by name; the first of the table is always included
+#   SEEDS=1                 several if rows are close
+#   UPDATES=800             with the quickstart's corpus: a few minutes per row
+#   MINUTES=6000            the time after which a row of the quickstart stops
 #   CORPUS= SOURCE= TARGET= PAIRS=   the quickstart's
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
@@ -51,7 +51,7 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   if [ "$recipe" = quickstart ]; then
     ARCH=${2}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
       examples/quickstart.sh ${options[@]+"${options[@]}"} --seed "$4" "${@:5}"
-  elif [[ $1 == *big ]]; then  # an architecture of its own
+  elif [[ $1 == *big ]]; then  # another architecture
     FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"
   else
     FAMILY=$2 SEED=$4 OUTPUT=$run examples/wmt14.sh ${options[@]+"${options[@]}"} "${@:5}"
@@ -69,7 +69,7 @@ while IFS='|' read -r -u 3 row family options published; do
     systems+=("$output/$row.$seed/generate.log")
     logs+=("$output/$row.$seed/train.log") names+=("$row")
   done
-done 3<<< "${rows//$'\t'/|}"  # two tabs are one to `read`, and the first row has no options
+done 3<<< "${rows//$'\t'/|}"  # `read` treats two tabs as one, and the first row has no options
 
 echo "==== comparison"
 python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"

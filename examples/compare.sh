@@ -5,7 +5,7 @@
 #
 #   examples/compare.sh [options of fairseq-train, e.g. --encoder-layers 4]
 #
-#   FAMILIES=(all)                  the first is the one that the others are compared with
+#   FAMILIES=(all)                  the first one is the baseline
 #   SIZE=tiny                       of every family
 #   SEEDS="1 2 3"
 #   UPDATES=2400

@@ -1,11 +1,11 @@
-"""Letters to sounds, the parts of g2p.sh that are no command of fairseq:
+"""Letters to sounds, the parts of g2p.sh that are not commands of fairseq:
 
     python examples/g2p.py prepare FOLDER LANGUAGE [PAIRS] RAW    # letters and sounds, separated by spaces
-    python examples/g2p.py score RAW TRANSLATIONS                 # word error rate, and against the published output
+    python examples/g2p.py score RAW TRANSLATIONS                 # word error rate, compared with the published output
 
-The published output has the right sounds and theirs, in another order and without the word. It is paired with ours by
-the right sounds; of words that sound alike, theirs that are right go with ours that are right, so that the test sees as
-little difference as there may be.
+The published output has the correct sounds and theirs, in another order and without the words. It is paired with ours
+by the correct sounds. Among words that sound alike, their correct outputs are paired with our correct ones, so that the
+test sees the smallest possible difference.
 """
 
 import collections
@@ -18,15 +18,15 @@ Pairs = list[tuple[str, str]]
 
 
 def find(folder: pathlib.Path, language: str, part: str, published: bool = False) -> pathlib.Path | None:
-    """A file under its name in a folder of words, or in their repository."""
+    """A file, by its name in a folder of words or in their repository."""
     if published:
         names = [f"{language}.{part}.published-output.tsv", f"results/g2p/{language}/{part}.tsv"]
     else:
         names = [f"{language}.{part}.tsv", f"data/{language}_{part}.tsv"]
-    found = [folder / (name + ending) for name in names for ending in ("", ".gz")]
-    if not published and not any(path.exists() for path in found):
-        sys.exit(f"g2p.py: {found[0]}: neither it nor {names[0]}.gz nor {names[1]} is there")
-    return next((path for path in found if path.exists()), None)
+    paths = [folder / (name + ending) for name in names for ending in ("", ".gz")]
+    if not published and not any(path.exists() for path in paths):
+        sys.exit(f"g2p.py: {paths[0]} is missing, and so are {names[0]}.gz and {names[1]}: add one of them")
+    return next((path for path in paths if path.exists()), None)
 
 
 def read(path: pathlib.Path) -> Pairs:
@@ -34,7 +34,7 @@ def read(path: pathlib.Path) -> Pairs:
         lines = [line.rstrip("\n").split("\t") for line in file]
     for number, line in enumerate(lines, 1):
         if len(line) != 2:
-            sys.exit(f"g2p.py: {path}, line {number} has {len(line)} columns and not two, separated by a tab")
+            sys.exit(f"g2p.py: {path}, line {number} has {len(line)} columns instead of two, separated by a tab")
     return [(left.strip(), right.strip()) for left, right in lines]
 
 
@@ -56,20 +56,20 @@ def prepare(folder: str, language: str, *most_and_raw: str) -> None:
 
 
 def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, int]:
-    """Words that only we, and that only they, have right.
+    """The numbers of words that only we, and only they, have right.
 
     Raises:
-        SystemExit: if theirs are of other words
+        SystemExit: if theirs are for other words
     """
     groups = collections.defaultdict(lambda: ([], []))
     for sounds, good in zip(right, ours):
         groups[sounds][0].append(good)
     for sounds, given in theirs:
         groups[sounds][1].append(given == sounds)
-    # Theirs with <<unk>>, a sound that their dictionary lacks, are wrong in any case.
+    # Theirs with <<unk>>, a sound that their dictionary lacks, are always wrong.
     known = [group for sounds, group in groups.items() if "<<unk>>" not in sounds]
     if len(right) != len(theirs) or any(len(other) > len(mine) for mine, other in known):
-        sys.exit("g2p.py: the published output is of other words than the test set")
+        sys.exit("g2p.py: the published output has other words than the test set")
     more_of_ours = [sum(mine) - sum(other) for mine, other in known]
     return sum(max(0, more) for more in more_of_ours), sum(max(0, -more) for more in more_of_ours)
 

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Letters to sounds: French, Hungarian or Korean words of the SIGMORPHON 2021 task, with the settings and against the
-# outputs that Etxaniz published (github.com/juletx/writing-systems, data under CC BY-SA 3.0, from Wiktionary).
+# Letters to sounds: French, Hungarian or Korean words of the SIGMORPHON 2021 task, with Etxaniz's settings, compared
+# with his outputs (github.com/juletx/writing-systems, data under CC BY-SA 3.0, from Wiktionary).
 #
 #   LANGUAGE=fre FAMILY=vaswani_transformer examples/g2p.sh [--dry-run] [options of fairseq-train]
 #
-# LANGUAGE is fre, hun or kor. MIRROR=FOLDER has LANGUAGE.train.tsv, .dev and .test (word <tab> sounds, each perhaps with
-# .gz) and, to compare with, LANGUAGE.test.published-output.tsv (right <tab> theirs), or it is their repository. Without
-# it that is cloned. recipe.sh explains UPDATES, SEED and others.
+# LANGUAGE is fre, hun or kor. MIRROR=FOLDER contains LANGUAGE.train.tsv, .dev and .test (word <tab> sounds, optionally
+# with .gz) and, for comparison, LANGUAGE.test.published-output.tsv (correct <tab> theirs), or it is their repository.
+# By default the repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
 case ${LANGUAGE:=fre} in
   fre | hun | kor) ;;
-  *) echo "g2p.sh: LANGUAGE=$LANGUAGE is none of fre, hun and kor" >&2; exit 1 ;;
+  *) echo "g2p.sh: LANGUAGE=$LANGUAGE: choose one of fre, hun and kor" >&2; exit 1 ;;
 esac
 corpus=g2p.$LANGUAGE source=letters target=sounds size=tiny detokenise=""
 preparation=()
 shape=(--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --decoder-embed-dim 256 --decoder-ffn-embed-dim 1024)
 training=(--encoder-normalize-before --decoder-normalize-before --share-decoder-input-output-embed
   --dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1 --clip-norm 1 --patience 20
-  --adam-betas '(0.9, 0.999)' --adam-eps 1e-8)  # fairseq's defaults, which they leave as they are
-# 400 words an update, on any number of processes: so many tokens no 400 words have.
+  --adam-betas '(0.9, 0.999)' --adam-eps 1e-8)  # fairseq's defaults, which they use
+# 400 words per update, on any number of processes; 400 words never have this many tokens.
 batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=1e-3 warmup=1000 updates=5000
 checkpoints=epoch average=1
 generation=(--beam 5)
@@ -27,7 +27,7 @@ generation=(--beam 5)
 . "$(dirname "$0")/recipe.sh"
 share_pairs 400
 running+=(--no-epoch-checkpoints)
-averaged=("$run/checkpoint_best.pt")  # the one with the lowest validation loss, as it is
+averaged=("$run/checkpoint_best.pt")  # only the one with the lowest validation loss
 
 clone_published() {  # folder
   if [ ! -d "$1" ]; then

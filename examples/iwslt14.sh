@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# IWSLT14 German-English, talks: the split and the settings with which everybody reports it. Lower-cased, one BPE of
-# 10,000 merges, every 23rd pair for validation (7,283 of 167,522), the five test sets in one (6,750).
+# IWSLT14 German-English, talks: the usual split and settings. Lower-cased, one BPE of 10,000 merges, every 23rd pair for
+# validation (7,283 of 167,522), the five test sets together (6,750).
 #
 #   FAMILY=vaswani_transformer examples/iwslt14.sh [--dry-run] [options of fairseq-train]
 #
-# SOURCE=en TARGET=de is the other direction; recipe.sh explains the other variables.
+# SOURCE=en TARGET=de selects the other direction; recipe.sh explains the other variables.
 set -euo pipefail
 
 corpus=iwslt14 source=${SOURCE:-de} target=${TARGET:-en} size=iwslt_de_en

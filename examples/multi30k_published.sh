@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Multi30k as published with Wu et al. 2021, "Good for Misconceived Reasons" (github.com/LividWo/Revisit-MMT): already
-# lower-cased, tokenised and in subwords. It is used as it is, with their settings, and scored as they do.
+# lower-cased, tokenised and in subwords. It is used unchanged, with their settings and their scoring.
 #
 #   MIRROR=FOLDER FAMILY=vaswani_transformer TARGET=de examples/multi30k_published.sh [--dry-run] [fairseq-train's options]
 #
 # The folder is their data/multi30k-en-de, or multi30k-en-fr with TARGET=fr (train.en, train.de, valid.*, test.2016.*,
-# each perhaps with .gz). Without it their repository is cloned. recipe.sh explains UPDATES, SEED and others.
+# optionally with .gz). By default their repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
 corpus=multi30k_published source=${SOURCE:-en} target=${TARGET:-de} size=tiny
-preparation=(--lowercase)  # it is so; nothing else is done to it
-# The last two are defaults of their fairseq, and not of ours.
+preparation=(--lowercase)  # the text is lower-cased already, and is not changed
+# The last two are defaults of their fairseq, but not of ours.
 training=(--share-all-embeddings --dropout 0.3 --patience 10 --clip-norm 25 --adam-eps 1e-8)
 batch=8192 rate=5e-3 warmup=2000 updates=8000  # two GPUs of 4096 tokens
 checkpoints=epoch average=10
@@ -26,7 +26,8 @@ copy_published() {  # source and target language, folder with their files or "" 
     [ -d "$from" ] || from=$4/repository/data/multi30k-en-$1
   fi
   for name in {train,valid,test.2016}.{"$1","$2"}; do
-    [ -e "$from/$name" ] || [ -e "$from/$name.gz" ] || { echo "$from/$name: neither it nor $name.gz is there" >&2; exit 1; }
+    [ -e "$from/$name" ] || [ -e "$from/$name.gz" ] ||
+      { echo "$from/$name and $name.gz are missing: add one of them" >&2; exit 1; }
   done
   for name in {train,valid,test.2016}.{"$1","$2"}; do
     if [ -e "$from/$name.gz" ]; then gunzip -c "$from/$name.gz"; else cat "$from/$name"; fi > "$4/${name/.2016/}"
@@ -39,7 +40,7 @@ prepare() {
 }
 
 score() {
-  run tail -n 1 "$run/generate.log"  # what they publish
+  run tail -n 1 "$run/generate.log"  # the score that they publish
   run show_and_keep "$run/score.txt" python -m user_dir.tools.score "$run/generate.log" "${reference[@]}"
 }
 

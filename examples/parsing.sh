@@ -3,9 +3,9 @@
 #
 #   TREEBANK=FOLDER FAMILY=vaswani_transformer examples/parsing.sh [--dry-run] [options of fairseq-train]
 #
-#   TREEBANK=     folder with WSJ's sections: 02 to 21 train, 22 validates, 23 tests. Without it a sample treebank is
-#                 made, on which SIZE=tiny is trained in minutes
-#   PARSED=       file or folder with the trees of a parser, to train on them, too
+#   TREEBANK=     folder with WSJ's sections: 02 to 21 for training, 22 for validation, 23 for the test. By default a
+#                 sample treebank is made, on which SIZE=tiny is trained in minutes
+#   PARSED=       file or folder with a parser's trees as additional training data
 #   SIZE=         base: WSJ only; big: with PARSED. 4 layers and d_model 1024 in both
 #
 # recipe.sh explains the other variables.
@@ -18,9 +18,9 @@ if [ -z "$TREEBANK" ]; then corpus=sample_trees size=${SIZE:-tiny}
 elif [ -z "$PARSED" ]; then corpus=wsj size=${SIZE:-base}
 else corpus=wsj.parsed size=${SIZE:-big}; fi
 source=words target=brackets checkpoints=1250
-# d_ff and heads are those of the size. Dropout, rate, warm-up, and no shared matrices are tensor2tensor's
-# transformer_parsing_base and _big; the paper has "a small number of experiments" for these, the batch of its base
-# model, and the vocabularies.
+# d_ff and heads are those of the size. Dropout, rate, warm-up and separate matrices come from tensor2tensor's
+# transformer_parsing_base and _big; for these the paper has "a small number of experiments". It gives the batch of its
+# base model and the vocabularies.
 shape=(--encoder-layers 4 --decoder-layers 4 --encoder-embed-dim 1024 --decoder-embed-dim 1024)
 case $size in
   base)  # the rate is 0.5 * d_model^-0.5 * warmup^-0.5 at its peak
@@ -31,19 +31,19 @@ case $size in
     shape=(--encoder-layers 2 --decoder-layers 2)
     preparation=(--bpe-operations 200) training=(--dropout 0.1 --clip-norm 1)
     batch=1000 rate=3e-3 warmup=200 updates=600 average=1 ;;
-  *) refuse "SIZE=$size is none of tiny, base and big" ;;
+  *) refuse "SIZE=$size: choose one of tiny, base and big" ;;
 esac
 generation=(--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300)
-[ "$size" = tiny ] || generation+=(--lenpen-form vaswani)  # the paper's; the sample's figures are of fairseq's
+[ "$size" = tiny ] || generation+=(--lenpen-form vaswani)  # the paper's; the sample's figures use fairseq's
 detokenise=""
 
 for name in TREEBANK PARSED; do
   [ -z "${!name}" ] || [ -e "${!name}" ] || refuse "$name=${!name}: there is no such folder"
 done
-[ -z "$PARSED" ] || [ -n "$TREEBANK" ] || refuse "PARSED adds to a treebank; name that, too: TREEBANK=FOLDER"
-case $size$PARSED in  # the data of the two have other subwords, and folders by PARSED
-  big) refuse "SIZE=big is trained with a parser's trees; name them, too: PARSED=FOLDER" ;;
-  base?*) refuse "SIZE=base is WSJ only; leave PARSED out, or take SIZE=big" ;;
+[ -z "$PARSED" ] || [ -n "$TREEBANK" ] || refuse "PARSED needs a treebank; name it, too: TREEBANK=FOLDER"
+case $size$PARSED in  # the two sizes have different subwords, and PARSED determines the folder of the data
+  big) refuse "SIZE=big needs a parser's trees; name them, too: PARSED=FOLDER" ;;
+  base?*) refuse "SIZE=base uses WSJ only; omit PARSED, or use SIZE=big" ;;
 esac
 [ -z "${MIRROR:-}" ] || refuse "MIRROR=$MIRROR: nothing is fetched; name the folder with the treebank: TREEBANK=FOLDER"
 [ -z "$TREEBANK" ] || TREEBANK=$(cd "$TREEBANK" && pwd)

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# From nothing to a scored translation in ten minutes on two cores: installs what is missing, prepares the Tatoeba
+# From nothing to a scored translation in ten minutes on two cores: installs missing packages, prepares the Tatoeba
 # corpus, trains a small model, averages its last checkpoints, translates the test set, scores it and draws two
-# pictures; then it says how to translate a sentence of your own. Finished steps are skipped.
+# pictures. The last line shows how to translate your own sentence. Finished steps are skipped.
 #
 #   examples/quickstart.sh [--dry-run] [options of fairseq-train, e.g. --encoder-layers 4 --seed 2]
 #
 # --dry-run prints the commands. Variables and their defaults:
-#   ARCH=vaswani_transformer_tiny   any architecture of the README; of a tiny one 3 + 2 layers are trained, with d_ff
-#                                   512: in seven minutes they see more text than 4 + 4 and translate better
+#   ARCH=vaswani_transformer_tiny   any architecture of the README; a tiny one gets 3 + 2 layers with d_ff 512 here:
+#                                   in seven minutes they see more text than 4 + 4 layers and translate better
 #   CORPUS=tatoeba                  or bible, German and English (SOURCE=de): longer sentences, from another server
 #   SOURCE=fr TARGET=en             Tatoeba's sentences are in French, Spanish and English
-#   UPDATES=2400                    updates to train ...
+#   UPDATES=2400                    number of updates ...
 #   MINUTES=7                       ... and the time after which training stops in any case
-#   PAIRS=                          train on that many sentence pairs only, for a first try
-#   VALIDATE=                       validate, and save, after so many updates (default: no validation, which costs time)
+#   PAIRS=                          train on only this many sentence pairs, for a first try
+#   VALIDATE=                       updates between validations, which also save (default: none, because it costs time)
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
 #
-# One GPU is used where there are several; --distributed-world-size 4 takes four, whose batch is four times as large.
+# If there are several GPUs, one is used; --distributed-world-size 4 uses four, with a batch four times as large.
 set -euo pipefail
 
 corpus=${CORPUS:-tatoeba} source=${SOURCE:-fr} target=${TARGET:-en}
@@ -28,9 +28,9 @@ training+=(--encoder-normalize-before --decoder-normalize-before --share-all-emb
   --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000
   --optimizer fused_adam --adam-betas '(0.9, 0.98)' --clip-norm 1
   --lr 5e-3 --lr-scheduler polynomial_decay --warmup-updates 250)
-# A hypothesis' log-probability is divided by length^lenpen (Vaswani et al. 2017 divide by ((5 + length)/6)^0.6, and
-# fairseq's --lenpen 0.6 makes translations shorter than that). 1 had the best BLEU on this corpus's valid set of 0.6,
-# 1, 1.2, 1.5, 2, 2.5 and 3.
+# A hypothesis's log-probability is divided by length^lenpen (Vaswani et al. 2017 divide by ((5 + length)/6)^0.6;
+# fairseq's --lenpen 0.6 makes shorter translations than that). Among 0.6, 1, 1.2, 1.5, 2, 2.5 and 3, 1 had the best
+# BLEU on this corpus's valid set.
 generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"
@@ -40,16 +40,16 @@ at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
 data=data/$corpus.$source-$target${PAIRS:+.$PAIRS}
 run=${OUTPUT:-runs/$arch.$source-$target}
 log=train.log updates=$UPDATES
-every=${VALIDATE:-$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))}  # updates from one checkpoint to the next
+interval=${VALIDATE:-$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))}  # updates from one checkpoint to the next
 training+=(--total-num-update "$updates" --max-update "$updates" --branch-frozen-updates $((updates / 6)))
 running=(--distributed-world-size 1 --stop-time-hours "$(LC_ALL=C awk "BEGIN { print $MINUTES / 60 }")"
-  --log-interval $((updates < 100 ? every : 50))
-  --no-epoch-checkpoints --save-interval-updates "$every" --keep-interval-updates 4)
+  --log-interval $((updates < 100 ? interval : 50))
+  --no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates 4)
 [ -n "$VALIDATE" ] || running+=(--disable-validation)
 launch=(env "${malloc[@]}" fairseq-train)
 faster_translation=""
 
-last_checkpoints() {  # the last four; fewer after few updates, or where the clock stopped training
+last_checkpoints() {  # the last four; fewer after few updates, or if the clock stopped training
   local saved=("$run"/checkpoint_*_*.pt) count=4
   averaged=("$run/checkpoint_last.pt")
   if [ -e "${saved[0]}" ]; then count=$((${#saved[@]} < 4 ? ${#saved[@]} : 4)); fi
@@ -70,7 +70,7 @@ score() {
 }
 
 times=""
-stage() {  # title, step [what to do if it fails]: takes it and notes how long it took
+stage() {  # title, step [remedy if it fails]: runs it and notes its time
   local start=$SECONDS
   [ -n "$dry_run" ] || echo "== $1"
   step "${@:2}"
@@ -86,17 +86,17 @@ else
 fi
 cd "$project"
 
-stage "prepare the corpus: $data" prepare "; another one, of another server: CORPUS=bible SOURCE=de $0"
+stage "prepare the corpus: $data" prepare "; another corpus, from another server: CORPUS=bible SOURCE=de $0"
 open_run
 stage "train: $run" train
 if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then
-  echo "MINUTES=$MINUTES were over before the $updates updates; all of them: MINUTES=60 OUTPUT=another-folder $0"
+  echo "training stopped after MINUTES=$MINUTES, before $updates updates; for all: MINUTES=60 OUTPUT=another-folder $0"
 fi
 last_checkpoints
 stage "average the last checkpoints" average
 stage "translate the test set with beam 4" translate
 sentence="a sentence"
-if [ -e "$data/raw/test.$source" ]; then  # one of which no character means something to a shell
+if [ -e "$data/raw/test.$source" ]; then  # a sentence without special characters of the shell
   sentence=$(grep -m 1 -v '["$`\\!]' "$data/raw/test.$source")
 fi
 stage "draw two pictures" draw

@@ -1,28 +1,29 @@
-# Sourced by the recipes with published settings, after these (shared/steps.sh lists them): works out what the variables
-# below and the paper of the family make of them; `follow_plan` takes the steps in order.
+# Sourced by the recipes with published settings, after they set these (shared/steps.sh lists them): combines them with
+# the variables below and the family's paper; `follow_plan` runs the steps in order.
 #
 # Variables and their defaults:
 #   FAMILY=vaswani_transformer  any of user_dir/families.py; transformer is fairseq's own, in the same size, trained
 #                               with fairseq's own optimizer and loss
-#   GPUS=                       GPUs to use on this host, each by a process (default: all; 0: train on CPUs)
+#   GPUS=                       GPUs to use on this host, one process each (default: all; 0: train on CPUs)
 #   PROCESSES=1                 with GPUS=0: processes on this host, which share its cores
-#   NODES=1 NODE_RANK=0         hosts, and which of them this is; the first is at MASTER_ADDR=127.0.0.1,
+#   NODES=1 NODE_RANK=0         number of hosts, and the number of this one; the first is at MASTER_ADDR=127.0.0.1,
 #                               MASTER_PORT=29500 (one host: a port for each OUTPUT). slurm.sbatch sets all these
-#   MAX_TOKENS=4096             tokens a process can take at a time; the batch stays the paper's
+#   MAX_TOKENS=4096             tokens that fit into a process at a time; the batch stays the paper's
 #   UPDATES= AVERAGE=           updates, and checkpoints to average (default: the paper's)
-#   BATCH=                      source and target tokens an update sees (default: the paper's)
+#   BATCH=                      source and target tokens per update (default: the paper's)
 #   SEED=1                      of initialisation, dropout and the order of batches
-#   MIRROR=                     folder with the corpus's files, where they cannot be fetched
+#   MIRROR=                     folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/...             checkpoints, logs and translations; the data go to data/
-#   SMOKE=0                     1: a tiny model, few pairs and updates, to see that every step works
-#   STEPS="prepare train average translate score"   do these only; on other hosts than the first: train
+#   SMOKE=0                     1: a tiny model, few pairs and updates, to test every step
+#   STEPS="prepare train average translate score"   run only these; on other hosts than the first: train
 #
-# A recipe may set, besides what it has to:
+# Optional settings of a recipe:
 #   shape=(...)                 options that change the size's layers and widths
-#   detokenise=""               the translations are no text (default: yes)
+#   dataset                     the name of the data, where options of the preparation differ (default: corpus.source-target)
+#   detokenise=""               the translations are not text (default: yes)
 #
-# --dry-run prints the commands. Other arguments go to fairseq-train; of these, --autocast bf16 or off may change from
-# one start of a run to the next, and without it the faster one is chosen when the run begins, and kept.
+# --dry-run prints the commands. Other arguments go to fairseq-train. Of these, --autocast bf16 or off may change when a
+# run continues; without it the faster one is chosen when the run begins, and kept.
 
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"
@@ -41,7 +42,7 @@ esac
 if [ "$corpus" = wmt14 ]; then training=(--attention-dropout "$attention_dropout" "${training[@]}"); fi
 
 model=(--arch "${family}_$size")
-if [ "$family" = transformer ]; then  # fairseq's own knows neither our option nor our names of sizes
+if [ "$family" = transformer ]; then  # fairseq's own has neither our options nor our names of sizes
   [ -z "$precision" ] || fail "--autocast $precision: fairseq's own transformer has no such option; omit it"
   precisions=""
   case $size in
@@ -72,7 +73,7 @@ if [ "$SMOKE" != 0 ]; then
   model+=(--encoder-layers 1 --encoder-embed-dim 64 --encoder-ffn-embed-dim 128)
   model+=(--decoder-layers 1 --decoder-embed-dim 64 --decoder-ffn-embed-dim 128)
   preparation+=(--max-pairs 1000 --bpe-operations 500)  # the last word of an option counts
-  generation+=(--beam 1 --max-len-b 10)                 # an untrained model does not end its sentences
+  generation+=(--beam 1 --max-len-b 10)                 # an untrained model does not end sentences
 fi
 UPDATES=${UPDATES:-${updates:-$published_updates}} AVERAGE=${AVERAGE:-${average:-$published_average}}
 BATCH=${BATCH:-$batch}
@@ -81,24 +82,24 @@ PROCESSES=${PROCESSES:-$((10#$GPUS > 0 ? 10#$GPUS : 1))}
 at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
 [ "$GPUS" = 0 ] || [ "$GPUS" = "$PROCESSES" ] ||
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \
-    "omit PROCESSES, or take CPUs: GPUS=0"
+    "omit PROCESSES, or use CPUs: GPUS=0"
 [ "$NODE_RANK" -lt "$NODES" ] || fail "NODE_RANK is $NODE_RANK and NODES $NODES; hosts are counted from 0"
 updates=$UPDATES host=$NODE_RANK
 
-# The batch is the paper's on any number of processes: as few passes an update as MAX_TOKENS allows, all equally large.
-# fairseq counts the longer side of its batches, so these are at most so many source and so many target tokens.
+# The batch is the paper's on any number of processes: as few passes per update as MAX_TOKENS allows, all of equal size.
+# fairseq counts the longer side of a batch, so this limits both its source and its target tokens.
 workers=$((PROCESSES * NODES))
 update_freq=$(((BATCH + workers * MAX_TOKENS - 1) / (workers * MAX_TOKENS)))
 max_tokens=$(((BATCH + workers * update_freq / 2) / (workers * update_freq)))
-[ "$max_tokens" -ge 300 ] ||  # fairseq leaves out sentences longer than that
+[ "$max_tokens" -ge 300 ] ||  # fairseq omits sentences longer than that
   fail "BATCH=$BATCH with MAX_TOKENS=$MAX_TOKENS leaves $max_tokens tokens at a time to each of $workers processes" \
-    "(GPUS=$GPUS PROCESSES=$PROCESSES NODES=$NODES), less than a long sentence has; take fewer of them, or more tokens"
+    "(GPUS=$GPUS PROCESSES=$PROCESSES NODES=$NODES), fewer than in a long sentence; use fewer processes or more tokens"
 
 every_step="prepare train average translate score" steps=$every_step log=train.log
 [ "$host" = 0 ] || steps=train log=train.$host.log  # the first host does the rest, in the same folders
 STEPS=${STEPS:-$steps}
 for word in $STEPS; do
-  [[ " $every_step " == *" $word "* ]] || fail "STEPS=$STEPS: $word is none of ${every_step// /, }"
+  [[ " $every_step " == *" $word "* ]] || fail "STEPS=$STEPS: $word is not a step; choose from ${every_step// /, }"
 done
 
 if [ -n "${MIRROR:-}" ]; then
@@ -107,33 +108,33 @@ if [ -n "${MIRROR:-}" ]; then
   preparation+=(--mirror "$MIRROR")
 fi
 
-name=$corpus.$source-$target; [ "$SMOKE" = 0 ] || name+=.smoke
+name=${dataset:-$corpus.$source-$target}; [ "$SMOKE" = 0 ] || name+=.smoke
 data=data/$name
 run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED}
 
 # ---- options of the steps
 
-# Every recipe and family takes its optimizer from here; what it does to branch weights no other family has.
+# All recipes and families use this optimizer; its option for branch weights has no effect on other families.
 frozen=$((UPDATES < 60000 ? UPDATES / 6 : 10000))  # the last ones; Ahmed et al. 2017, 4: 10,000 of 60,000, of 250,000
 rule=(--criterion fused_label_smoothed_cross_entropy --optimizer fused_adam --branch-frozen-updates "$frozen")
 [ "$family" != transformer ] || rule=(--criterion label_smoothed_cross_entropy --optimizer adam)
 training=("${model[@]}" "${rule[@]}" --label-smoothing 0.1 --adam-betas '(0.9, 0.98)' --adam-eps 1e-9
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates "$warmup" --warmup-init-lr 1e-7
-  --max-update "$UPDATES" --seed "$SEED" "${training[@]}")  # what the recipe sets counts
+  --max-update "$UPDATES" --seed "$SEED" "${training[@]}")  # the recipe's options come last and win
 
 running=(--max-tokens "$max_tokens" --update-freq "$update_freq" --log-interval $((UPDATES < 1000 ? 10 : 100)))
 if [ "$checkpoints" = epoch ]; then
   running+=(--keep-last-epochs "$AVERAGE")
-else  # a checkpoint every so many updates; where an epoch ends fairseq makes none, so at least one more than needed
+else  # checkpoints by update; fairseq saves none at the end of an epoch, so there is at least one more than needed
   interval=$((UPDATES / (AVERAGE + 2)))
   interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
   running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
 fi
 
-# fairseq starts as many processes as it sees GPUs unless it is told how many. torchrun ends all when one dies.
+# Without this option fairseq starts one process per visible GPU. torchrun ends all processes when one dies.
 running+=(--distributed-world-size "$workers")
 if [ "$workers" -gt 1 ]; then
-  # Sent from the first to the others, a checkpoint's options are refused by torch's weights-only loading.
+  # torch's weights-only loading refuses a checkpoint's options if the first process sends them to the others.
   running+=(--load-checkpoint-on-all-dp-ranks)
   port=29500
   # Other runs may train on the same host.
@@ -160,8 +161,8 @@ fi
 averaged=("$run" --last "$AVERAGE" --by "$([ "$checkpoints" = epoch ] && echo epoch || echo update)")
 [ "$AVERAGE" != 1 ] || averaged=("$run/checkpoint_last.pt")
 
-# Lower-cased texts are not detokenised: their published scores are of tokens.
-if [[ " ${preparation[*]} " == *" --lowercase "* ]]; then
+# These texts are not detokenised, because their published scores are computed on tokens.
+if [[ " ${preparation[*]} " == *" --lowercase "* || " ${preparation[*]} " == *" --pretokenised "* ]]; then
   reference=(--target-lang "$target")
 else
   reference=(--reference "$data/raw/test.$target")
@@ -170,14 +171,14 @@ fi
 
 # ---- recipes that count pairs and whose data data-prep does not prepare
 
-share_pairs() {  # pairs an update has, on any number of processes
+share_pairs() {  # pairs per update, on any number of processes
   [ $(($1 % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
-    fail "an update has $1 pairs, which $workers processes with $update_freq passes cannot share; omit BATCH and" \
+    fail "the $1 pairs of an update are not divisible by $workers processes with $update_freq passes; omit BATCH and" \
       "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $1"
   training+=(--batch-size $(($1 / workers)))
 }
 
-binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command: writes texts to its last word
+binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command that writes the texts [folder]
   local data=$1 source=$2 target=$3 options=()
   shift 3
   while [ "$1" != -- ]; do options+=("$1"); shift; done
@@ -200,7 +201,7 @@ binarise() {  # folder of the data, its languages [options of fairseq-preprocess
 
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 
-follow_plan() {  # what to compare with
+follow_plan() {  # published results
   cd "$project"
   echo "# $family ($size) on $name: $workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens))" \
     "source and target tokens an update, $UPDATES updates"
@@ -210,10 +211,10 @@ follow_plan() {  # what to compare with
     . examples/install/environment.sh
     refuse_another_run
   fi
-  # Other commands than fairseq-train, too, take any GPU that they see.
+  # Commands other than fairseq-train also use any GPU that they see.
   if [ "$GPUS" = 0 ]; then run export CUDA_VISIBLE_DEVICES=; fi
   if wanted prepare; then
-    step prepare "; where files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0"
+    step prepare "; if files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0"
   fi
   if [[ $STEPS =~ train|average|translate|score ]]; then open_run; fi
   if wanted train; then

@@ -1,8 +1,8 @@
 """Writes the record of a finished training: python examples/record.py RUN RECORD ROW
 
-RUN is the folder that a recipe has written, with starts.jsonl of train.py; RECORD is the JSON file to write; ROW names
-the training without its seed. The record holds what was trained, by which code and where, how it went and every score
-with its signature.
+RUN is a recipe's output folder, with starts.jsonl of train.py; RECORD is the JSON file to write; ROW is the name of the
+training without its seed. The record describes the training, its code, machine and course, and every score with its
+signature.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import statistics
 import sys
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT))  # this checkout's, also where another one is installed
+sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
@@ -35,13 +35,13 @@ def digest(folder: pathlib.Path) -> str:
 
 def versions() -> dict[str, str]:
     packages = ("torch", "fairseq-fixed", "sacrebleu", "fairseq-transformer-variants")
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed as a package"
-    return found
+            installed[package] = "not installed as a package"
+    return installed
 
 
 def machine() -> dict[str, str | int | None]:
@@ -51,24 +51,24 @@ def machine() -> dict[str, str | int | None]:
 
 
 def training(log: pathlib.Path) -> dict:
-    """How it went, by fairseq-train's log. Times of all its starts are added."""
-    text, found = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
+    """The course of a training, from fairseq-train's log. The times of all its starts are added."""
+    text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
     validated = re.findall(r"epoch (\d+) \| valid on .*num_updates (\d+)", text)
     epochs = {int(update): int(epoch) for epoch, update in validated}
-    inner = list(found.get("train_inner", {}).values())
+    inner = list(points.get("train_inner", {}).values())
     walls = [float(wall) for wall in re.findall(r"[,|] wall[= ]([\d.]+)", text)]
     # The clock of each start begins at 0.
     ends = [wall for wall, after in zip(walls, [*walls[1:], 0.0]) if after < wall]
-    why = END.findall(text)
+    why = END.findall(text)  # the reasons why training stopped
     parameters = re.search(r"num\. shared model params: ([\d,]+)|num\. model params: ([\d,]+)", text)
     curve = [
         {"update": update, "epoch": epochs.get(update), "loss": values["loss"], "nll_loss": values.get("nll_loss")}
-        for update, values in sorted(found.get("valid", {}).items())
+        for update, values in sorted(points.get("valid", {}).items())
     ]
     return {
-        "updates": max(max(points) for points in found.values()),
+        "updates": max(max(by_update) for by_update in points.values()),
         "epochs": max(int(epoch) for epoch in re.findall(r"epoch (\d+)", text)),
-        "ended": why[-1] if why else "the log names no reason: the epochs that were asked for",
+        "ended": why[-1] if why else "the log gives no reason: all requested epochs are done",
         "seconds": round(sum(ends)),
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,
         "parameters": int((parameters[1] or parameters[2]).replace(",", "")) if parameters else None,
@@ -77,18 +77,18 @@ def training(log: pathlib.Path) -> dict:
 
 
 def scores(run: pathlib.Path) -> dict[str, dict]:
-    """Every column of score.txt with its signature, and the score in fairseq-generate's last line, if it is there."""
-    found = {}
+    """Every column of score.txt with its signature, and the score in fairseq-generate's last line, if there is one."""
+    by_name = {}
     lines = (run / "score.txt").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     signatures = dict(re.findall(r"^- ([^:\n]+): (.*)$", "\n".join(lines), re.MULTILINE))
     for name, value in zip(rows[0][1:], rows[2][1:]):
-        found[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
+        by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
     with open(run / "generate.log", encoding="utf-8", errors="replace") as log:
         for line in log:
             if match := GENERATED.search(line):
-                found["BLEU4 of fairseq-generate"] = {"score": float(match[2]), "signature": match[0]}
-    return found
+                by_name["BLEU4 of fairseq-generate"] = {"score": float(match[2]), "signature": match[0]}
+    return by_name
 
 
 def number(text: str) -> float | str:

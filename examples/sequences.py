@@ -1,10 +1,10 @@
-"""The parts of sequences.sh that are no command of fairseq:
+"""The parts of sequences.sh that are not commands of fairseq:
 
     python examples/sequences.py prepare TASK [FOLDER] RAW  # {train,valid,test}.{input,output}; FOLDER: SCAN
-    python examples/sequences.py score RAW TRANSLATIONS     # exact match, and that of outputs longer than in training
+    python examples/sequences.py score RAW TRANSLATIONS     # exact match; longer outputs than in training apart
 
-The generated tasks are the same on every machine. Their test set has 1,000 inputs of the lengths of the training, none
-of which is in it, and 1,000 longer ones.
+The generated tasks are the same on every machine. Their test set has 1,000 new inputs with lengths of the training set,
+and 1,000 longer ones.
 """
 
 import gzip
@@ -35,7 +35,7 @@ TASKS = {
 
 
 def generate(task: str) -> dict[str, list[Pair]]:
-    """Pairs of each part, without any input twice."""
+    """The pairs of each part, without repeated inputs."""
     source = random.Random(f"sequences {task}")
     seen, parts = set(), {"train": [], "valid": [], "test": []}
     for part, lengths, count in (

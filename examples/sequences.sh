@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Tasks that show what positions are for, with the model of Ontañón et al. 2022 (arxiv.org/abs/2108.04378): 2 + 2 layers,
-# d_model 64, 4 heads, batches of 64 pairs.
+# Tasks that need positions, with the model of Ontañón et al. 2022 (arxiv.org/abs/2108.04378): 2 + 2 layers, d_model 64,
+# 4 heads, batches of 64 pairs.
 #
 #   TASK=reverse FAMILY=relative_transformer examples/sequences.sh [--dry-run] [options of fairseq-train]
 #
-# TASK is one of three that are generated here, with words of 1 to 16 letters to learn from and up to 24 in the test set:
+# TASK is one of three generated tasks, with words of 1 to 16 letters for training and up to 24 in the test set:
 #   reverse        a b c → c b a
 #   duplicate      a b c → a b c a b c
 #   intersperse    a b c | d e f → a d b e c f
-# or a split of SCAN (Lake and Baroni 2018): scan_length, scan_jump. These are read from MIRROR=FOLDER, which has
-# length.train and others, each perhaps with .gz, or from github.com/brendenlake/SCAN. The score is the exact match: the
-# percentage of outputs that are right as a whole. recipe.sh explains UPDATES, SEED and others.
+# or a split of SCAN (Lake and Baroni 2018): scan_length, scan_jump. These are read from MIRROR=FOLDER, which contains
+# length.train and others, optionally with .gz, or from github.com/brendenlake/SCAN. The score is the exact match: the
+# percentage of outputs that are entirely correct. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
 case ${TASK:=reverse} in
   reverse | duplicate | intersperse | scan_length | scan_jump) ;;
-  *) echo "sequences.sh: TASK=$TASK is none of reverse, duplicate, intersperse, scan_length and scan_jump" >&2; exit 1 ;;
+  *) echo "sequences.sh: TASK=$TASK: choose reverse, duplicate, intersperse, scan_length or scan_jump" >&2; exit 1 ;;
 esac
 corpus=sequences.$TASK source=input target=output size=tiny detokenise=""
 preparation=()
@@ -53,4 +53,4 @@ score() {
   run show_and_keep "$run/score.txt" python examples/sequences.py score "$data/raw" "$run/translations.output"
 }
 
-follow_plan "Ontañón et al. 2022 have the same tasks with other lengths; see examples/sequences.md"
+follow_plan "Ontañón et al. 2022 use the same tasks with other lengths; see examples/sequences.md"

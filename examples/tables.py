@@ -1,10 +1,10 @@
-"""Writes the tables that pages have of records, between a line <!-- table GROUP --> and a line <!-- end -->.
+"""Writes the pages' tables of records, between a line <!-- table GROUP --> and a line <!-- end -->.
 
     python examples/tables.py            # all pages
-    python examples/tables.py --check    # writes nothing, and fails where a page is older than its records
+    python examples/tables.py --check    # writes nothing, and fails if a page is older than its records
 
-A row has the mean over seeds ± the sample standard deviation; a score that is no number is shown of each seed. Besides
-the scores of a record there is the lowest validation loss.
+A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed.
+Besides the scores of a record there is the lowest validation loss.
 """
 
 import argparse
@@ -22,7 +22,7 @@ EMPTY = "No training of this table has ended yet.\n"
 
 
 def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
-    """The Markdown table of a group, a row for each training of which there are records, seeds together."""
+    """The Markdown table of a group, with one row for all seeds of a training that have records."""
     described = groups[group]
     names, published = described["scores"], described.get("published", {})
     records: dict[tuple[str, str], list[dict]] = {}
@@ -36,19 +36,19 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     lines = [["training", "seeds", "updates", *names, "published"]]
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
     order = list(records)
-    for key in dict.fromkeys(key for _, key in order):  # what has the same figure to compare with stands together
+    for key in dict.fromkeys(key for _, key in order):  # rows with the same published figure stand together
         for row in [row for row in order if row[1] == key]:
-            found = records[row]
-            updates = sorted({record["updates"] for record in found})
+            seeds = records[row]
+            updates = sorted({record["updates"] for record in seeds})
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
-            values = [over_seeds([score(record, name) for record in found], 3 if name == LOSS else 2) for name in names]
+            values = [over_seeds([score(record, name) for record in seeds], 3 if name == LOSS else 2) for name in names]
             name = f"`{row[0].removeprefix(group + '.')}`"
-            lines.append([name, str(len(found)), shown, *values, published.get(key, "")])
+            lines.append([name, str(len(seeds)), shown, *values, published.get(key, "")])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def score(record: dict, name: str) -> float | str:
-    """The score of that name; LOSS is the lowest of the validations."""
+    """The score called `name`; LOSS is the lowest validation loss."""
     if name == LOSS:
         return min(validation["loss"] for validation in record["validation"])
     return record["scores"][name]["score"]
@@ -62,28 +62,28 @@ def over_seeds(values: list, digits: int) -> str:
 
 
 def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESULTS) -> str:
-    """The page as its records want it.
+    """The page with the tables of its records.
 
     Raises:
-        KeyError: if it names a group that trainings.toml does not have
+        KeyError: if it names a group that is not in trainings.toml
     """
     return BLOCK.sub(lambda match: match[1] + table(match[2], groups, results) + match[3], page)
 
 
 def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
-    """Pages that are older than their records, and how they should be."""
-    groups, found = read_table(), {}
+    """The pages that are older than their records, with their new text."""
+    groups, pages = read_table(), {}
     for page in sorted({*project.glob("*.md"), *project.glob("examples/*.md"), *project.glob("user_dir/*.md")}):
         text = page.read_text(encoding="utf-8")
         if (made := with_tables(text, groups, project / RESULTS.relative_to(PROJECT))) != text:
-            found[page] = made
-    return found
+            pages[page] = made
+    return pages
 
 
 def main() -> None:
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="tables.py", description=__doc__, formatter_class=style)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is to be written")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
     check = parser.parse_args().check
     pages = outdated()
     for page, made in pages.items():

@@ -1,11 +1,11 @@
-"""Trains the groups of trainings.toml to their end, several at a time, and leaves a record of each in results/.
+"""Runs the trainings of trainings.toml's groups, several at a time, and writes a record of each to results/.
 
-    python examples/train.py multi30k g2p --mirror /data     # goes on where it stopped; finished trainings are skipped
+    python examples/train.py multi30k g2p --mirror /data     # continues where it stopped, skips finished trainings
     python examples/train.py multi30k --list                 # the commands, and which of them have a record
 
-Each training is the recipe's command as it can be typed, with one thread on CPUs (OMP_NUM_THREADS and GPUS say
-otherwise), at the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. Ctrl-C or SIGTERM ends
-everything that it started. The recipes and the code are read all the time: start it in a checkout that nobody edits.
+Each training is a recipe's command as you would type it, by default with one thread on CPUs (OMP_NUM_THREADS, GPUS), at
+the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. Ctrl-C or SIGTERM ends all its processes.
+The recipes and the code are read throughout, so start it in a checkout that nobody edits.
 """
 
 import argparse
@@ -27,20 +27,20 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = PROJECT / "examples/trainings.toml"
 RESULTS = PROJECT / "examples/results"
 RUNS = PROJECT / "runs/trainings"
-# What a recipe reads from its environment and is part of the command where it is set.
+# Variables that recipes read from the environment; those that are set become part of the command.
 VARIABLES = "SOURCE SIZE GPUS PROCESSES MAX_TOKENS UPDATES AVERAGE BATCH SMOKE STEPS OMP_NUM_THREADS".split()
-GRACE = 20  # seconds that processes have to end after SIGTERM
+GRACE = 20  # seconds between SIGTERM and SIGKILL
 
 
 class Training(NamedTuple):
     name: str
     row: str  # the name without the seed
     group: str
-    published: str  # key of the figure to compare with
+    published: str  # key of the published figure
     recipe: str
     variables: dict[str, str]
     options: list[str]
-    mirror: str  # within the folder of --mirror
+    mirror: str  # path within the folder of --mirror
 
     @property
     def run(self) -> pathlib.Path:
@@ -51,7 +51,7 @@ class Training(NamedTuple):
         return RESULTS / f"{self.name}.json"
 
     def command(self, mirror: pathlib.Path | None) -> tuple[dict[str, str], list[str]]:
-        """The variables and the words."""
+        """The variables and words of the command."""
         given = {name: os.environ[name] for name in VARIABLES if name in os.environ}
         variables = {"OMP_NUM_THREADS": "1", "GPUS": "0", **given, **self.variables}
         if mirror is not None:
@@ -65,8 +65,8 @@ def read_table() -> dict[str, dict]:
 
 
 def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
-    """In the order of the table; each seed of all rows before the next one, so that an early end leaves whole seeds."""
-    found = []
+    """In the order of the table, but seed by seed, so that an early end leaves complete seeds."""
+    by_seed = []
     for row in table[group]["rows"]:
         given = {name: [value] if isinstance(value, str) else value for name, value in row.get("variables", {}).items()}
         for values in itertools.product(*given.values()):
@@ -77,14 +77,14 @@ def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
                 everything = variables | {"FAMILY": family, "SEED": str(seed)}
                 mirror = row.get("mirror", "").format(**everything)
                 options = row.get("options", [])
-                found.append(
+                by_seed.append(
                     (seed, Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, options, mirror))
                 )
-    return [training for _, training in sorted(found, key=lambda pair: pair[0])]
+    return [training for _, training in sorted(by_seed, key=lambda pair: pair[0])]
 
 
 def commit() -> str:
-    """Of the checkout; "dirty" if files that git tracks are modified, records and pages aside."""
+    """The checkout's commit, and "dirty" if files that git tracks are modified, except records and pages."""
     git = ["git", "-C", str(PROJECT)]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
@@ -95,7 +95,7 @@ def commit() -> str:
 
 
 class Running:
-    """A training under way, in a session of its own, so that it and what it starts can be ended together."""
+    """A running training, in its own session, so that all its processes can be ended together."""
 
     def __init__(self, training: Training, mirror: pathlib.Path | None):
         self.training = training
@@ -103,7 +103,7 @@ class Running:
         self.command = shlex.join([*(f"{name}={value}" for name, value in variables.items()), *words])
         training.run.mkdir(parents=True, exist_ok=True)
         self.log = training.run.with_name(f"{training.name}.log")
-        # The environment is that of this Python; two recipes must not complete it at a time.
+        # Recipes use this Python's environment and do not install into it, because two must not do so at a time.
         path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.note(commit=commit(), command=self.command, begun=begun)
@@ -124,16 +124,16 @@ class Running:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
                 self.process.returncode = self.status = os.waitstatus_to_exitcode(status)
-                self.note(status=self.status, peak_kib=usage.ru_maxrss)  # of the largest process that it started
+                self.note(status=self.status, peak_kib=usage.ru_maxrss)  # of its largest process
         return self.status is not None
 
     def note(self, **facts) -> None:
-        """Adds a line to those of the run's starts and ends, which record.py reads."""
+        """Adds a line to the run's starts and ends, which record.py reads."""
         with open(self.training.run / "starts.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(facts) + "\n")
 
     def signal(self, number: int) -> bool:
-        """Whether there was any process left to get it."""
+        """Sends a signal; returns whether any process is left."""
         try:
             os.killpg(self.process.pid, number)
         except ProcessLookupError:
@@ -148,17 +148,17 @@ class Running:
         update = re.findall(r"^update (\d+ of \d+): (?!valid)(?:.*?([\d.]+) words/s)?", text, re.MULTILINE)
         valid = re.findall(r"^update \d+ of \d+: valid loss ([\d.]+)", text, re.MULTILINE)
         step = re.findall(r"^# (\w+)$", text, re.MULTILINE)
-        said = f"{update[-1][0]}, {update[-1][1]} words/s" if update else (step[-1] if step else "begins")
-        return f"{self.training.name}: {said}" + (f", valid {valid[-1]}" if valid else "")
+        state = f"{update[-1][0]}, {update[-1][1]} words/s" if update else (step[-1] if step else "begins")
+        return f"{self.training.name}: {state}" + (f", valid {valid[-1]}" if valid else "")
 
 
 def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> int:
-    """Returns how many failed. Ctrl-C and SIGTERM end what runs, and this command."""
+    """Returns the number of failures. Ctrl-C and SIGTERM end the running trainings and this command."""
     running: list[Running] = []
     stop: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):  # looked at between two steps, so that nothing is started and missed
+    for number in (signal.SIGINT, signal.SIGTERM):  # checked between two steps, so that no new process is missed
         signal.signal(number, lambda number, frame: stop.append(number))
-    count, failed, shown, said = len(waiting), 0, 0.0, ""
+    count, failed, shown, line = len(waiting), 0, 0.0, ""
     terminal = sys.stdout.isatty()
     try:
         while waiting or running:
@@ -167,39 +167,39 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             while waiting and len(running) < jobs:
                 running.append(Running(waiting.pop(0), mirror))
             time.sleep(0.2)
-            for one in [one for one in running if one.ended()]:
-                running.remove(one)
-                one.signal(signal.SIGTERM)
-                outcome = finish(one)
-                failed += outcome is not None
-                print(f"{chr(13) if terminal else ''}{one.training.name}: {outcome or one.training.record}", flush=True)
+            for done in [job for job in running if job.ended()]:
+                running.remove(done)
+                done.signal(signal.SIGTERM)
+                failure, training = finish(done), done.training
+                failed += failure is not None
+                print(f"{chr(13) if terminal else ''}{training.name}: {failure or training.record}", flush=True)
             if running and time.monotonic() - shown > (3 if terminal else 60):
-                shown, before = time.monotonic(), len(said)
-                left = f"{count - len(waiting) - len(running)} of {count} ended"
-                said = " | ".join([left, *(one.progress() for one in running)])
-                print(f"\r{said:{before}}" if terminal else said, end="" if terminal else "\n", flush=True)
+                shown, before = time.monotonic(), len(line)
+                ended = f"{count - len(waiting) - len(running)} of {count} ended"
+                line = " | ".join([ended, *(job.progress() for job in running)])
+                print(f"\r{line:{before}}" if terminal else line, end="" if terminal else "\n", flush=True)
     finally:
         end(running)
     return failed
 
 
-def finish(one: Running) -> str | None:
-    """Writes the record of a training that has ended; returns why there is none."""
-    if one.status:
-        return f"ended with status {one.status}; see the end of {one.log}"
-    script = [sys.executable, PROJECT / "examples/record.py", one.training.run, one.training.record, one.training.row]
+def finish(job: Running) -> str | None:
+    """Writes the record of a training that has ended; returns the reason if that is not possible."""
+    if job.status:
+        return f"ended with status {job.status}; see the end of {job.log}"
+    script = [sys.executable, PROJECT / "examples/record.py", job.training.run, job.training.record, job.training.row]
     done = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True)
     return f"no record: {done.stderr.strip()[-500:]}" if done.returncode else None
 
 
 def end(running: list[Running]) -> None:
-    for one in running:
-        one.signal(signal.SIGTERM)
+    for job in running:
+        job.signal(signal.SIGTERM)
     limit = time.monotonic() + GRACE
-    for one in running:
-        while (not one.ended() or one.signal(0)) and time.monotonic() < limit:
+    for job in running:
+        while (not job.ended() or job.signal(0)) and time.monotonic() < limit:
             time.sleep(0.05)
-        one.signal(signal.SIGKILL)
+        job.signal(signal.SIGKILL)
 
 
 def main() -> None:
@@ -208,22 +208,22 @@ def main() -> None:
     )
     table = read_table()
     parser.add_argument(
-        "names", nargs="+", metavar="NAME", help=f"a group ({', '.join(table)}) or a pattern of names, as 'g2p.hun.*.1'"
+        "names", nargs="+", metavar="NAME", help=f"a group ({', '.join(table)}) or a pattern such as 'g2p.hun.*.1'"
     )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (default: %(default)s)")
-    parser.add_argument("--mirror", type=pathlib.Path, metavar="FOLDER", help="with the corpora, where not fetched")
+    parser.add_argument("--mirror", type=pathlib.Path, metavar="FOLDER", help="use the corpora in this folder")
     parser.add_argument("--list", action="store_true", help="print the commands and do nothing")
     args = parser.parse_args()
     if args.jobs < 1:
-        parser.error(f"--jobs {args.jobs}: at least 1")
-    every = [training for group in table for training in trainings_of(group, table)]
-    chosen = {
-        name: [one for one in every if name == one.group or fnmatch.fnmatchcase(one.name, name)] for name in args.names
-    }
-    for name, found in chosen.items():
-        if not found:
+        parser.error(f"--jobs {args.jobs}: give at least 1")
+    known = [training for group in table for training in trainings_of(group, table)]
+    trainings = {}
+    for name in args.names:
+        matches = {one.name: one for one in known if name == one.group or fnmatch.fnmatchcase(one.name, name)}
+        if not matches:
             parser.error(f"{name}: neither a group ({', '.join(table)}) nor a pattern of a training's name; see --list")
-    trainings = list({training.name: training for found in chosen.values() for training in found}.values())
+        trainings |= matches
+    trainings = list(trainings.values())
     waiting = [training for training in trainings if not training.record.exists()]
     if args.list:
         for training in trainings:
@@ -234,7 +234,7 @@ def main() -> None:
     print(f"{len(trainings) - len(waiting)} of {len(trainings)} trainings have a record", flush=True)
     failed = train(waiting, args.jobs, args.mirror)
     if failed:
-        sys.exit(f"train.py: {failed} of {len(trainings)} trainings failed; the same command tries them again")
+        sys.exit(f"train.py: {failed} of {len(trainings)} trainings failed; run the same command to try them again")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# WMT14 English-German (4.5M pairs) or English-French (36M pairs): the papers' main results. newstest2013 validates,
-# newstest2014 tests.
+# WMT14 English-German (4.5M pairs) or English-French (36M pairs): the papers' main results. newstest2013 is the
+# validation set, newstest2014 the test set.
 #
 #   FAMILY=vaswani_transformer SIZE=base TARGET=de examples/wmt14.sh [--dry-run] [options of fairseq-train]
 #

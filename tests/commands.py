@@ -1,7 +1,7 @@
 """Runs Python commands in copies of one process that has imported torch and fairseq.
 
-A command of fairseq takes some seconds to import them, and most tests' commands have little else to do. A copy (fork)
-is otherwise as a new process: its own folder, environment, output and exit status; our package is imported by it.
+Importing them takes some seconds, and the commands of most tests have little else to do. Otherwise a copy (fork) is
+like a new process: it has its own folder, environment, output and exit status, and imports our package itself.
 """
 
 import atexit
@@ -17,17 +17,17 @@ import sys
 import tempfile
 import threading
 
-SECONDS = 1800  # that a command may take: 1,000 updates at base size on one core of two
+SECONDS = 1800  # the time limit of a command: 1,000 updates at base size on one core of two
 
 
 class Server:
-    """Starts the process with its first command, and gives it one after the other."""
+    """Starts the process with the first command, and sends it one command after the other."""
 
     def __init__(self):
         self.process, self.busy = None, threading.Lock()
 
     def run(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess | None:
-        """The finished command; None where it is not one of ours, or another thread's command is under way."""
+        """The finished command; None if the process cannot run it, or is running another thread's command."""
         if function_of(words) is None or not self.busy.acquire(blocking=False):
             return None
         try:
@@ -49,7 +49,7 @@ class Server:
 
 
 def function_of(words: list[str]):
-    """What a command of this environment's Python calls, and its sys.argv; None for any other command."""
+    """The function that a command of this environment's Python calls, and its sys.argv; None for other commands."""
     name, *rest = words
     if name == "python" and rest[:1] == ["-m"]:
         return lambda: runpy.run_module(rest[1], run_name="__main__", alter_sys=True), words[2:]
@@ -60,7 +60,7 @@ def function_of(words: list[str]):
 
 
 def serve() -> None:
-    """Reads requests, one a line; answers each with the exit status of its copy."""
+    """Reads requests, one per line; answers each with the exit status of its copy."""
     import fairseq_cli.generate  # noqa: F401
     import fairseq_cli.hydra_train  # noqa: F401
     import fairseq_cli.train  # noqa: F401
@@ -78,7 +78,7 @@ def serve() -> None:
 
 
 def copy(words: list[str], cwd: str, env: dict[str, str], folder: str) -> int:
-    """Does what the command does; returns its exit status."""
+    """Runs the command; returns its exit status."""
     signal.alarm(SECONDS)
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(pathlib.Path(folder) / name, os.O_WRONLY | os.O_CREAT), number)

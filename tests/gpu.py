@@ -44,7 +44,7 @@ TRAINING = """--user-dir user_dir --source-lang src --target-lang tgt --share-al
     --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --clip-norm 1 --branch-frozen-updates 0
     --lr 5e-3 --lr-scheduler inverse_sqrt --warmup-updates 50 --max-tokens 1000 --log-format json --log-interval 10
     --encoder-layers 2 --decoder-layers 2 --no-epoch-checkpoints
-    --task fast_translation --update-epoch-batch-itr True --seed 1""".split()
+    --task checked_translation --update-epoch-batch-itr True --seed 1""".split()
 MEASURED = """
 import torch, fairseq_cli.train
 fairseq_cli.train.cli_main()
@@ -169,7 +169,11 @@ class Parts:
             return dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
 
         expected = best("--cpu")
-        for name in ("--task translation", "--task fast_translation", *(["--task fast_translation --fp16"] * ON_GPU)):
+        for name in (
+            "--task translation",
+            "--task checked_translation",
+            *(["--task checked_translation --fp16"] * ON_GPU),
+        ):
             found = best(*name.split())
             same = sum(found.get(number) == text for number, text in expected.items())
             yield {"options": name, "best hypotheses as the CPU's": f"{same} of {len(expected)}"}

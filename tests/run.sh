@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the linter and the tests, after installing what they need. Arguments go to pytest:
+# Installs missing packages, and runs the linter and the tests. Arguments go to pytest:
 # tests/run.sh -k attention; tests/run.sh -m slow
 set -euo pipefail
 extras=dev
 . "$(dirname "$0")/../examples/install/environment.sh"
 cd "$project"
 ruff check --quiet --config tests/ruff.toml .
-# Two torch processes with two threads each slow each other tenfold on two cores: one thread for each process.
+# Two torch processes with two threads each slow each other down tenfold on two cores, so each gets one thread.
 export OMP_NUM_THREADS=1
 exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(getconf _NPROCESSORS_ONLN)" --dist worksteal "$@" tests

@@ -1,6 +1,6 @@
-"""What tests import: families, small sizes, commands as a person runs them, and comparing with the equations.
+"""Helpers of the tests: families, small sizes, commands as a user runs them, and comparison with the equations.
 
-Fixtures are in conftest.py; the equations themselves in equations.py.
+Fixtures are in conftest.py, the equations in equations.py.
 """
 
 import functools
@@ -41,7 +41,7 @@ PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 
 
 def families_with(option):
-    """The names of the families that set this option of user_dir/config.py: a test of what it does runs over them."""
+    """The names of the families that set this option of user_dir/config.py, for tests of the option."""
     return [family for family in FAMILIES if option in FAMILIES[family].options]
 
 
@@ -49,9 +49,9 @@ PYTHON = commands.Server()
 
 
 def run(*command, ok=True, cwd=PROJECT, env=None):
-    """Runs a command as a person would, one thread, no GPU; returns the finished process. `ok`: it must succeed.
+    """Runs a command as a user would, with one thread and no GPU; returns the finished process. `ok`: it must succeed.
 
-    Commands of Python in its own environment run in copies of one process (commands.py).
+    Python commands without `env` run in copies of one process (commands.py).
     """
     own = env is None
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
@@ -66,7 +66,7 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
 
 
 def descendants(process):
-    """The numbers of all processes that this one has started, and of theirs."""
+    """The numbers of all descendants of a process."""
     for file in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
         for child in file.read_text().split():
             yield int(child)
@@ -74,7 +74,7 @@ def descendants(process):
 
 
 def save_checkpoint(path, model, options, data, languages, updates=100):
-    """`model` as fairseq saves it after so many updates; options: a Namespace with the model's."""
+    """Saves `model` as fairseq does after so many updates; options: a Namespace with the model's options."""
     cfg = {
         "model": options,
         "task": {
@@ -82,7 +82,7 @@ def save_checkpoint(path, model, options, data, languages, updates=100):
             "data": str(data),
             "source_lang": languages[0],
             "target_lang": languages[1],
-            # fairseq's trainer copies these from another group of options
+            # fairseq's trainer copies these from another group of options.
             "train_subset": "train",
             "dataset_impl": None,
             "required_seq_len_multiple": 1,
@@ -99,7 +99,7 @@ CODES = "#version: 0.2\nw 1</w>\nw 2</w>\n"
 
 
 def write_preparation(data, languages=("src", "tgt"), codes=CODES, lowercase=False, separate=False, **tokens):
-    """What data-prep leaves beside the data-bin folder `data`: manifest.json, as far as it is read, and bpe/codes."""
+    """Writes data-prep's files beside the data-bin folder `data`: bpe/codes, and the part of manifest.json in use."""
     stages = {"tok": {"options": {"lowercase": lowercase, **tokens}}, "bpe": {"options": {"separate": separate}}}
     manifest = {"stages": stages, "source language": languages[0], "target language": languages[1]}
     (data.parent / "manifest.json").write_text(json.dumps(manifest))
@@ -110,7 +110,7 @@ def write_preparation(data, languages=("src", "tgt"), codes=CODES, lowercase=Fal
 
 
 def write_toy_data(folder, target=lambda words: words, train=2000, vocabulary=10, longest=8, command=run):
-    """A data-bin in `folder` whose target sentences are `target` of the source's words, e.g. reversed."""
+    """Makes a data-bin in `folder` whose target sentences are `target` of the source's words, e.g. reversed."""
     letters = random.Random(1)
     for split, size in (("train", train), ("valid", 50), ("test", 50)):
         sources = [
@@ -124,13 +124,13 @@ def write_toy_data(folder, target=lambda words: words, train=2000, vocabulary=10
     return folder / "data-bin"
 
 
-# Of small models that learn in a few hundred updates.
+# Options of small models that learn in a few hundred updates.
 TRAINING = """
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings
     --optimizer fused_adam --branch-frozen-updates 0 --adam-betas (0.9,0.98) --clip-norm 1.0
     --lr-scheduler inverse_sqrt --lr 5e-3 --warmup-updates 100 --max-tokens 500
     --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
-    --log-format simple --log-interval 10 --no-epoch-checkpoints --task fast_translation
+    --log-format simple --log-interval 10 --no-epoch-checkpoints --task checked_translation
 """.split()
 
 
@@ -141,15 +141,15 @@ def train(command, data, family, save_dir, *options, ok=True):
 
 
 def training_options(*words):
-    """fairseq-train's options as it reads them, of folders that need not be there."""
+    """fairseq-train's options as it reads them; folders need not exist."""
     return parse_args_and_arch(get_training_parser(), words)
 
 
 def heads_by_equation(module, query, key, padding, causal):
-    """The heads [T, B, h, d_v] of attention `module` and their weights [B, h, T, S], a sentence and a head at a time.
+    """The heads [T, B, h, d_v] of attention `module` and their weights [B, h, T, S], one sentence and head at a time.
 
-    query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position. A module with a `radius`
-    sees no key farther away.
+    query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position. In a module with a `radius`
+    no query sees a key farther away.
     """
     sides = ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
     q, k, v = (projection(x).unflatten(2, (module.num_heads, -1)) for projection, x in sides)
@@ -166,13 +166,13 @@ def heads_by_equation(module, query, key, padding, causal):
         tables = [table[head] if table is not None and table.dim() > shared else table for table, shared in tables]
         return equations.relative_attention(*own, *tables[:2], module.distance, seen, tables[2])
 
-    found = [[one(b, head) for head in range(module.num_heads)] for b in range(query.size(1))]
-    heads = torch.stack([torch.stack([z for z, _ in of_sentence], dim=1) for of_sentence in found], dim=1)
-    return heads, torch.stack([torch.stack([weights for _, weights in of_sentence]) for of_sentence in found])
+    sentences = [[one(b, head) for head in range(module.num_heads)] for b in range(query.size(1))]
+    heads = torch.stack([torch.stack([z for z, _ in sentence], dim=1) for sentence in sentences], dim=1)
+    return heads, torch.stack([torch.stack([weights for _, weights in sentence]) for sentence in sentences])
 
 
 def assert_same_with_gradients(actual, expected, module, x):
-    """Both outputs of `module` for x, and the gradients of a random direction of them by x and by every parameter."""
+    """Compares outputs of `module` for x, and the gradients of a random direction by x and by every parameter."""
     torch.testing.assert_close(actual, expected)
     inputs = {"x": x, **dict(module.named_parameters())}
     direction = torch.randn_like(expected)
@@ -184,7 +184,7 @@ def assert_same_with_gradients(actual, expected, module, x):
         assert name.endswith("k_proj.bias") or other.abs().max() > 0, name
 
 
-# A model with κ and α that is trained in a moment
+# A model with κ and α that trains in a moment
 
 BRANCH_SCALE = (512 / 6) ** -0.5
 
@@ -210,14 +210,14 @@ class Branched(torch.nn.Module):
         return x
 
     def loss(self, seed):
-        """Of a random batch."""
+        """The loss of a random batch."""
         generator = torch.Generator().manual_seed(seed)
         x, target = torch.randn(2, 8, 4, generator=generator).to(self.matrix.dtype)
         return (self(x) - target).float().pow(2).mean()
 
 
 def adam_options(**options):
-    """The options of --optimizer adam, as fairseq-train gives them."""
+    """The options of --optimizer adam, as fairseq-train passes them."""
     adam = {"_name": "adam", "lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-9, "weight_decay": 0.1}
     return OmegaConf.create({**adam, "tpu": False, **options})
 
@@ -253,7 +253,7 @@ def assert_on_simplex(vectors, tolerance=1e-6):
 
 
 def randomise(model, seed):
-    """`model` with other weights, no bias among them zero, which nothing would notice missing. κ and α stay."""
+    """`model` with other weights, so that no bias is zero and could be missing unnoticed. κ and α stay."""
     torch.manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "output_projection" not in name and not hasattr(parameter, "param_group"):
@@ -267,9 +267,9 @@ def assert_same(found, expected):
     for ours, theirs in zip(found, expected, strict=True):
         assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
         for a, b in zip(ours, theirs, strict=True):
-            for what in ("score", "positional_scores", "attention"):
-                torch.testing.assert_close(a[what], b[what], atol=1e-5, rtol=1e-5, check_dtype=False)
-            # pairs of positions, or each position's attention in six decimals
+            for name in ("score", "positional_scores", "attention"):
+                torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=1e-5, check_dtype=False)
+            # These are pairs of positions, or each position's attention in six decimals.
             alignments = (torch.tensor([[float(value) for value in pair] for pair in h["alignment"]]) for h in (a, b))
             torch.testing.assert_close(*alignments, atol=2e-6, rtol=0)
 

@@ -1,4 +1,4 @@
-"""The task `fast_translation`: fairseq's `translation` for long trainings and fast searches.
+"""The task `checked_translation`: fairseq's `translation` for long trainings and fast searches.
 
 fairseq calls the task to train and to search, so the input of both is checked here.
 """
@@ -14,28 +14,36 @@ from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import DictConfig
+from omegaconf import II, DictConfig
 
 from .checkpoints.trusted import refuse_untrusted
 from .config import option
 from .errors import InputError
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from .training.bpe_dropout import with_bpe_dropout
 from .training.input import refuse_checkpoints, refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
 
 
 @dataclass
-class FastTranslationConfig(TranslationConfig):
+class CheckedTranslationConfig(TranslationConfig):
     lenpen_form: ChoiceEnum([*LENGTH_PENALTIES]) = option(
         "fairseq",
         "divide hypotheses' log-probabilities by length^A with the A of --lenpen (fairseq), or by ((5 + length)/6)^A "
         "(vaswani: Vaswani et al. 2017, section 6.1)",
     )
+    bpe_dropout: float = option(
+        0.0,
+        "segment the training text anew in each epoch, skipping each merge with this probability "
+        "(Provilkov et al. 2020); needs data of data-prep/prepare.py",
+    )
+    bpe_dropout_side: ChoiceEnum(["both", "source", "target"]) = option("both", "the side of --bpe-dropout")
+    seed: int = II("common.seed")
 
 
-@register_task("fast_translation", dataclass=FastTranslationConfig)
-class FastTranslationTask(TranslationTask):
+@register_task("checked_translation", dataclass=CheckedTranslationConfig)
+class CheckedTranslationTask(TranslationTask):
     """fairseq's `translation`; the checkpoints of both tasks are interchangeable.
 
     - It refuses unusable data, checkpoints, processes and options before a training begins.
@@ -55,6 +63,16 @@ class FastTranslationTask(TranslationTask):
             remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
             languages = "or give its languages by --source-lang and --target-lang"
             raise InputError(f"{cfg.data} has no data to use ({error}): {remedy}, {languages}") from error
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """As fairseq's; the training set gets --bpe-dropout.
+
+        Raises:
+            InputError: if there are no subword codes beside the data, for word alignments, and for no probability
+        """
+        super().load_dataset(split, epoch, combine, **kwargs)
+        if self.cfg.bpe_dropout and split == self.cfg.train_subset:
+            self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
 
     def build_model(self, cfg, from_checkpoint=False):
         """Called by fairseq to train the model, or to load a checkpoint into it.
@@ -94,7 +112,7 @@ class FastTranslationTask(TranslationTask):
 
         def make_iterator(epoch: int):
             options = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
-            return super(FastTranslationTask, self).get_batch_iterator(dataset, *args, **options)
+            return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         if self.epochs is None or self.epochs.dataset is not dataset:
             self.epochs = make_iterator(kwargs.get("epoch", 1))
@@ -105,6 +123,11 @@ class FastTranslationTask(TranslationTask):
         super().reduce_metrics(logging_outputs, criterion)
         if criterion.training and (memory := resident_memory()) is not None:
             metrics.log_scalar("memory_gb", memory / 1e9, priority=1500, round=2)
+
+
+@register_task("fast_translation", dataclass=CheckedTranslationConfig)
+class FastTranslationTask(CheckedTranslationTask):
+    """The task's name in version 0.1, which old checkpoints and commands have."""
 
 
 def training_options(task_cfg) -> argparse.Namespace | None:

@@ -29,7 +29,7 @@ class OwnFiles:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what `pairs` yields."""
+        """The names of the columns that `pairs` yields."""
         return self.languages
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Corpus:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what `pairs` yields."""
+        """The names of the columns that `pairs` yields."""
         return self.languages + (("attribution",) if "attribution" in self.entry.get("columns", ()) else ())
 
     def identity(self) -> dict:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Holds the lock file `path`, and removes it and its folder, if empty, at the end; `what` is the guarded object.
+def locked(path: Path, guarded: str) -> Iterator[None]:
+    """Holds the lock file `path`, and removes it and its folder, if empty, at the end; `guarded` is named in messages.
 
     lockf's locks belong to one process. Forked workers, which outlive a killed parent, would inherit those of flock.
     """
@@ -28,7 +28,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
             stream = open(path, "a+")
         except FileNotFoundError:  # its last holder has just removed the empty folder
             continue
-        _lock(fcntl.lockf, stream.fileno(), what, os.getpid())
+        _lock(fcntl.lockf, stream.fileno(), guarded, os.getpid())
         if os.fstat(stream.fileno()).st_nlink:
             break
         stream.close()  # its last holder has removed it, and a third process may hold a new file of that name
@@ -41,7 +41,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
             path.parent.rmdir()  # if it is empty
 
 
-def _lock(lock: Callable, file: int, what: str, process: int) -> None:
+def _lock(lock: Callable, file: int, guarded: str, process: int) -> None:
     """Locks the open file, and writes `process` to it."""
     note = _described(process).encode()
     try:
@@ -50,7 +50,7 @@ def _lock(lock: Callable, file: int, what: str, process: int) -> None:
         time.sleep(0.1)  # its holder may be about to write the note
         holder = os.pread(file, 1000, 0).decode(errors="replace") or "another process"
         waiting = "writes there; waiting until it and its child processes have ended"
-        print(f"{what}: {holder} {waiting}", file=sys.stderr, flush=True)
+        print(f"{guarded}: {holder} {waiting}", file=sys.stderr, flush=True)
         lock(file, fcntl.LOCK_EX)
     except OSError:
         return  # this file system does not support locks

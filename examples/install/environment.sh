@@ -1,7 +1,7 @@
 # Sourced by the other scripts: makes `python` one that has this project installed, with the extras $extras (e.g. dev).
-# An active virtual or conda environment is completed and what it already has is kept; otherwise ./.venv is made.
-# What is installed is not installed again. PYTHON names another interpreter to make .venv with. INSTALL=no takes the
-# `python` of PATH and what it has as they are: on a machine that reaches no package index.
+# Missing packages are added to an active virtual or conda environment, whose packages are kept; otherwise ./.venv is
+# made. Nothing is installed twice. PYTHON names another interpreter for .venv. INSTALL=no uses the `python` of PATH
+# without changes, on a machine that has no access to a package index.
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 extras=${extras:-}
@@ -15,7 +15,7 @@ own_environment=
 
 require_python() {  # an interpreter
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    fail "Python 3.11 or newer is needed, and $1 is $("$1" --version 2>&1 || echo 'not there')." \
+    fail "Python 3.11 or newer is needed, and $1 is $("$1" --version 2>&1 || echo 'missing')." \
       "Name another one: PYTHON=/path/to/python3.11 $0"
 }
 
@@ -26,8 +26,8 @@ install_torch() {
   else  # Linux's default build brings gigabytes of CUDA libraries
     python -m pip install -q "torch==$torch_version+cpu" 2>/dev/null ||
       python -m pip install "torch==$torch_version" --index-url https://download.pytorch.org/whl/cpu ||
-      fail "no CPU build of torch $torch_version can be reached." \
-        "Install some torch into an environment, activate it and try again."
+      fail "no CPU build of torch $torch_version can be downloaded." \
+        "Install another torch into an environment, activate it and try again."
   fi
 }
 
@@ -35,26 +35,27 @@ install_fairseq() {  # file with constraints
   python -m pip show -q fairseq-fixed 2>/dev/null && return
   echo "== installing fairseq (compiled here: about two minutes)"
   python -m pip install -q -c "$1" setuptools wheel cython numpy
-  # fairseq comes as source. Building all its extensions at a time, and those that translation never calls unoptimised,
-  # takes 2 minutes on two cores instead of 4; a `ninja` that fails keeps torch from building them in one folder, where
-  # they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models need none.
+  # fairseq is distributed as source. Building its extensions in parallel, and without optimisation, because translation
+  # never calls them, takes 2 minutes on two cores instead of 4. A `ninja` that fails keeps torch from building them in
+  # one folder, where they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models
+  # need none.
   command -v c++ >/dev/null ||
-    fail "fairseq is compiled and there is no C++ compiler. Install one, e.g.: apt-get install g++"
+    fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   local build; build=$(mktemp -d)
-  ln -s "$(type -P false)" "$build/ninja"  # the file: `false` is the shell's own, too
+  ln -s "$(type -P false)" "$build/ninja"  # the file, because `false` is also a builtin of the shell
   printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
     tee "$build/log" |
     sed -unE "s/^(Collecting [^ ]+).*|^ *(building '[^']+' extension)|^(Successfully installed .*)/\\1\\2\\3/p" ||
-    { tail -n 30 "$build/log" >&2; fail "fairseq could not be installed; above are the last lines of $build/log"; }
+    { tail -n 30 "$build/log" >&2; fail "fairseq could not be installed; the last lines of $build/log are above"; }
   rm -r "$build"
 }
 
 install_project() {
   local constraints; constraints=$(mktemp)
   cp "$tested" "$constraints"
-  if [ -z "$own_environment" ]; then  # keep what somebody else's environment has
+  if [ -z "$own_environment" ]; then  # keep the packages of a user's environment
     python -m pip list --format=freeze | sed 's/==.*//; s/_/[-_]/g; s/$/==/; s/^/^/' > "$constraints.kept"
     grep -vif "$constraints.kept" "$tested" > "$constraints" || true
     rm "$constraints.kept"
@@ -84,7 +85,7 @@ installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
 if ! installed; then
   mkdir -p "$environment"
   {
-    # Of two scripts that are started together the second waits, and finds it installed.
+    # If two scripts are started together, the second one waits until everything is installed.
     PYTHONPATH=$project/data-prep "$interpreter" -m preparation.locking 9 "$environment" "${SUPERVISOR:-$$}"
     if ! installed; then
       if [ -n "$own_environment" ] && [ ! -x "$environment/bin/python" ]; then
@@ -92,7 +93,7 @@ if ! installed; then
         hash -r  # python is this one from now on
       fi
       install_project
-      for has in "" "$extras" ${extras/dev/plot}; do echo "$wanted" > "$note.$has.installed"; done  # dev has what plot has
+      for has in "" "$extras" ${extras/dev/plot}; do echo "$wanted" > "$note.$has.installed"; done  # dev includes plot
     fi
   } 9<> "$note.lock"
 fi

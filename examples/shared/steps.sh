@@ -1,26 +1,26 @@
 # Sourced by the quickstart and, through recipe.sh, by the other recipes: the steps from a corpus to a score, as plain
-# commands made of a recipe's settings. A step is the function of its name; a recipe may define it anew.
+# commands made from a recipe's settings. A step is the function of its name, which a recipe may redefine.
 #
-# A step is skipped once the file is there that it ends with (see `ends_with`); training goes on from its last
-# checkpoint. --dry-run prints the commands instead of running them; other arguments go to fairseq-train.
+# A step is skipped if its last file exists (see `ends_with`); training continues from its last checkpoint. --dry-run
+# prints the commands instead of running them; other arguments go to fairseq-train.
 #
-# What a recipe sets before it sources this file:
+# Variables that a recipe sets before it sources this file:
 #   corpus source target    a corpus of data-prep/corpora.toml, and its two languages
 #   preparation=(...)       options of data-prep/prepare.py
-#   training=(...)          options of fairseq-train that say what is learned; a run goes on only with the same
-#   generation=(...)        options of fairseq-generate; those of beam search are kept for nmt-translate (search.json)
-# and, where recipe.sh adds what the papers set and computes the batch:
+#   training=(...)          options of fairseq-train that affect the model; a run continues only with the same options
+#   generation=(...)        options of fairseq-generate; those of beam search are saved for nmt-translate (search.json)
+# and, if recipe.sh adds the papers' settings and computes the batch:
 #   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
-#   batch rate warmup       source and target tokens an update sees; the highest learning rate, and updates until then
-#   checkpoints             what is averaged: those of each `epoch`, or those of every so many updates
-#   updates average         updates, and checkpoints to average, where they are not those of the family's paper
+#   batch rate warmup       source and target tokens per update; the highest learning rate, and the updates before it
+#   checkpoints             which checkpoints are averaged: `epoch` for those of each epoch, or the updates between them
+#   updates average         updates, and checkpoints to average, if they are not those of the family's paper
 #
-# What is set before the first step:
-#   data run log            the folders of the data and of the run, and the file in it that keeps fairseq-train's output
-#   updates                 how many there will be
-#   running=(...)           options of fairseq-train that do not say what is learned: devices, checkpoints, the clock
-#   averaged=(...)          what average_checkpoints averages
-#   reference=(...)         what user_dir.tools.score compares with
+# Variables that are set before the first step:
+#   data run log            the folders of the data and of the run, and the file in it with fairseq-train's output
+#   updates                 the number of updates
+#   running=(...)           options of fairseq-train that do not affect the model: devices, checkpoints, the clock
+#   averaged=(...)          arguments of average_checkpoints
+#   reference=(...)         options of user_dir.tools.score
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$project/examples/shared/supervised.sh"
@@ -50,21 +50,21 @@ for argument in "$@"; do
   esac
   before=""
 done
-case $before$precision in "" | off | bf16) ;; *) fail "--autocast takes bf16 or off, and not '$precision'" ;; esac
+case $before$precision in "" | off | bf16) ;; *) fail "--autocast takes bf16 or off, not '$precision'" ;; esac
 
-# What a recipe may set otherwise.
-launch=(fairseq-train)   # what starts training
-host=0                   # which of the hosts this is; the first one does what is done once for all
+# Variables that a recipe may change.
+launch=(fairseq-train)   # the command that trains
+host=0                   # the number of this host; the first one does the work that is done once for all
 precisions=yes           # "": the model has no --autocast
-faster_translation=yes   # in the precision that is faster where that is done; "": in the one of the training
+faster_translation=yes   # translate in the precision that is faster on this host; "": in that of the training
 silent=""                # yes: commands are not printed
 
-# glibc hands large blocks back to the system and gets them again page by page: 6 to 20% of a step on CPUs.
+# glibc returns large blocks to the system and gets them again page by page: 6 to 20% of a step on CPUs.
 malloc=(MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1)
 
 # ---- printing and running
 
-print_command() {  # command ...: as it can be typed, in lines of a hundred columns; an option stays with its value
+print_command() {  # command ...: in a form that can be typed, in lines of a hundred columns, options with their values
   local line="" next="" previous="" word
   for word in "$@" --; do
     printf -v word %q "$word"
@@ -84,11 +84,11 @@ run() {  # command ...
   [ -n "$dry_run" ] || "$@"
 }
 
-# Pipes and redirections. A plan begins with these functions, so that what follows can be pasted.
+# Pipes and redirections. A plan starts with these functions, so that its commands can be pasted.
 helpers=(choose_precision await_precision in_precision in_faster_precision
   log_and_show write_to write_translations show_and_keep)
 
-choose_precision() {  # file [precision]: the given one, or the one of the file, or the one that is faster here
+choose_precision() {  # file [precision]: the given one, or the one in the file, or the faster one on this host
   if [ -n "${2:-}" ]; then echo "$2" > "$1"; elif [ ! -s "$1" ]; then python -m user_dir.tools.precision > "$1"; fi
 }
 
@@ -105,7 +105,7 @@ in_faster_precision() {  # command ...
   "$@" --model-overrides "{'autocast': '$faster'}"
 }
 
-log_and_show() {  # log, updates, command ... (whose last words are logged, too, where Ctrl-C ends it)
+log_and_show() {  # log, updates, command ... (its last output is logged even if Ctrl-C ends it)
   "${@:3}" 2>&1 | (trap '' INT; tee -a "$1" | python -m user_dir.tools.show_progress --updates "$2")
 }
 
@@ -122,7 +122,7 @@ show_and_keep() {  # file, command ...
   "${@:2}" | tee "$1"
 }
 
-lock() {  # what is written: holds the shell's file 9 until this shell and all that it starts have ended
+lock() {  # folder: holds the shell's file 9 until this shell and all its child processes have ended
   PYTHONPATH=data-prep python -m preparation.locking 9 "$1" "${SUPERVISOR:-$$}"
 }
 
@@ -134,13 +134,13 @@ prepare() {
 }
 
 train() {
-  # fairseq makes batches once, from the seed and the epoch in which it was started; a run that goes on in a later epoch
-  # would meet others. --update-epoch-batch-itr makes them anew in each epoch, of its number; with fairseq's own task it
-  # leaves a data-loader worker behind in each.
-  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task fast_translation
+  # fairseq makes batches once, from the seed and the epoch in which it was started; a run that continues in a later epoch
+  # would get different ones. --update-epoch-batch-itr makes new batches in each epoch, from its number; with fairseq's
+  # own task each epoch leaves a data-loader worker behind.
+  local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task checked_translation
     "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" ${further[@]+"${further[@]}"})
   run mkdir -p "$run"
-  # The precision is chosen when a run begins, on the first of the machines that train, and kept where it goes on.
+  # The precision is chosen when a run begins, on the first host, and kept when the run continues.
   if [ -n "$precision" ]; then
     run choose_precision "$run/precision" "$precision"
     command+=(--autocast "$precision")
@@ -161,9 +161,10 @@ average() {
 translate() {
   local command=(fairseq-generate)
   [ -z "$precisions" ] || [ -z "$faster_translation" ] || command=(in_faster_precision fairseq-generate)
-  # Without --required-batch-size-multiple 1 fairseq leaves out the last sentences of a set of no multiple of 8.
+  # Without --required-batch-size-multiple 1 fairseq omits the last sentences of a set whose size is no multiple of 8.
   run write_to "$run/generate.log" "$run/generate.err" "${command[@]}" "$data/data-bin" \
-    --task fast_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir --path "$run/average.pt" \
+    --task checked_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir \
+    --path "$run/average.pt" \
     --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe "${generation[@]}"
   run write_translations "$run/generate.log" "$run/translations.$target"
 }
@@ -172,7 +173,7 @@ score() {
   run show_and_keep "$run/score.txt" python -m user_dir.tools.score "$run/generate.log" "${reference[@]}"
 }
 
-ends_with() {  # step: the file that is there when it is done; others see for themselves what is left to do
+ends_with() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
   case $1 in
     train) echo "$run/trained" ;;
     average) echo "$run/average.pt" ;;
@@ -184,23 +185,23 @@ done_before() {  # file
   [ -z "$dry_run" ] && [ -n "$1" ] && [ -e "$1" ] && echo "$1 is there"
 }
 
-step() {  # name [what to do if it fails]
-  local status said=""
+step() {  # name [remedy if it fails]
+  local status output=""
   [ -n "$silent" ] || printf '\n# %s\n' "$1"
   ! done_before "$(ends_with "$1")" || return 0
-  # `( ... ) || ...` would go on after a command that fails: the shell does not obey `set -e` within a condition.
+  # `( ... ) || ...` would continue after a failing command: the shell ignores `set -e` within a condition.
   set +e
   (set -e; "$1")
   status=$?
   set -e
   [ $status != 0 ] || return 0
   [ $status != 130 ] || exit 130  # Ctrl-C
-  case $1 in train) said=$run/$log ;; translate) said=$run/generate.err ;; esac
-  if [ -e "$said" ]; then  # a process's own words, without torchrun's forty lines about the others
-    tail -n 100 "$said" | sed '/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d' | tail -n 20 >&2
-    echo "above: the end of $said" >&2
+  case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
+  if [ -e "$output" ]; then  # the process's own error, without torchrun's forty lines about the others
+    tail -n 100 "$output" | sed '/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d' | tail -n 20 >&2
+    echo "above: the end of $output" >&2
   fi
-  fail "could not $1${2:-; fix what is said above, and the same command goes on from here}"
+  fail "could not $1${2:-; fix the error above and run the same command again to continue}"
 }
 
 # ---- the folder of a run
@@ -209,15 +210,15 @@ options() { printf '%q ' "$data" "${training[@]}" ${further[@]+"${further[@]}"};
 
 refuse_another_run() {
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
-    fail "$run holds a run with other options (see $run/options); name another folder: OUTPUT=..."
+    fail "$run contains a run with other options (see $run/options); name another folder: OUTPUT=..."
   fi
 }
 
-open_run() {  # before anything is written there
+open_run() {  # before anything is written to the folder
   [ -z "$dry_run" ] || return 0
   mkdir -p "$run"
   if [ "$host" = 0 ]; then  # other hosts join the first one's training
-    exec 9<> "$run/.lock"  # it is read, too: it says who holds it
+    exec 9<> "$run/.lock"  # also for reading, because it names its holder
     lock "$run"
   fi
   refuse_another_run

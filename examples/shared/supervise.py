@@ -1,10 +1,10 @@
-"""Runs a command and, when it is ended (SIGTERM, SIGHUP), ends everything that the command has started.
+"""Runs a command and, on SIGTERM or SIGHUP, ends all processes that the command has started.
 
     python3 supervise.py bash examples/wmt14.sh
 
-The command stays in this process group, so that a terminal's Ctrl-C and Ctrl-Z reach it and all that it has started, as
-they would without this process, which waits until they have dealt with them. The exit status is the command's, or 128
-and the number of the signal. The command finds this process's number in SUPERVISOR.
+The command stays in this process group, so that a terminal's Ctrl-C and Ctrl-Z reach it and its child processes as
+usual; this process waits until they have handled them. The exit status is the command's, or 128 plus the number of the
+signal. The command finds this process's number in SUPERVISOR.
 """
 
 import contextlib
@@ -15,38 +15,38 @@ import subprocess
 import sys
 import time
 
-SECONDS = 10  # to end after SIGTERM, before SIGKILL
+SECONDS = 10  # between SIGTERM and SIGKILL
 SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 
 
 def parents() -> dict[int, int]:
-    """Of each process that has not ended: its parent."""
-    found = {}
+    """The parent of each process that has not ended."""
+    parent_of = {}
     if os.path.exists("/proc/self/stat"):
         for process in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state != b"Z":
-                    found[int(process)] = int(parent)
-        return found
+                    parent_of[int(process)] = int(parent)
+        return parent_of
     with subprocess.Popen(["ps", "-A", "-o", "pid=,ppid=,state="], stdout=subprocess.PIPE, text=True) as ps:
         for process, parent, state in map(str.split, ps.stdout):
             if state[0] != "Z" and int(process) != ps.pid:
-                found[int(process)] = int(parent)
-    return found
+                parent_of[int(process)] = int(parent)
+    return parent_of
 
 
 def descendants(process: int) -> list[int]:
-    """All descendants of `process`, parents first: a bash that is ended before its child does not report that one."""
+    """All descendants of `process`, parents first: a bash that is ended before its child does not report the child."""
     parent_of = parents()
-    found = [process]
-    for parent in found:
-        found += [child for child, its in parent_of.items() if its == parent]
-    return found[1:]
+    family = [process]
+    for member in family:
+        family += [child for child, parent in parent_of.items() if parent == member]
+    return family[1:]
 
 
 def end_descendants() -> None:
-    """Ends what this process has started, also what is started meanwhile."""
+    """Ends all descendants of this process, including those started meanwhile."""
     asked, begun = set(), time.monotonic()
     while (alive := descendants(os.getpid())) and (seconds := time.monotonic() - begun) < 2 * SECONDS:
         for process in alive:
@@ -61,7 +61,7 @@ def end_descendants() -> None:
 
 
 def ended(number: int, frame) -> None:
-    """The handler of the signals that end."""
+    """The handler of SIGTERM and SIGHUP."""
     for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(other, signal.SIG_IGN)
     end_descendants()
@@ -69,7 +69,7 @@ def ended(number: int, frame) -> None:
 
 
 def main() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # Linux: what loses its parent becomes this process's child
+    with contextlib.suppress(OSError, AttributeError):  # on Linux, orphans become children of this process
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: ended, signal.SIGHUP: ended}
     for number, handler in handlers.items():
@@ -80,7 +80,7 @@ def main() -> None:
         pass
     end_descendants()
     status = os.waitstatus_to_exitcode(done[1])
-    if status < 0:  # as the command: a shell's loop ends with Ctrl-C only if that ended the script
+    if status < 0:  # end like the command: a shell's loop ends on Ctrl-C only if that ended the script
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

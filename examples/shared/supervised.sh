@@ -1,5 +1,5 @@
-# Sourced first by the scripts that start others: starts the script anew beneath supervise.py, which ends everything that
-# it has started when it is ended. bash alone would leave a training behind (kill), or heed the signal only after it.
+# Sourced first by scripts that start others: restarts the script under supervise.py, which ends all its processes when
+# it is ended. bash alone would leave a training running (kill), or would react to the signal only after it.
 if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&
   "${PYTHON:-python3}" -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
   exec "${PYTHON:-python3}" -S "$(dirname "${BASH_SOURCE[0]}")/supervise.py" "$BASH" $([[ $- != *x* ]] || echo -x) "$0" "$@"

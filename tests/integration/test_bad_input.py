@@ -15,14 +15,14 @@ from fairseq import options, tasks
 from fairseq_cli import train
 
 from user_dir.errors import InputError
-from user_dir.task import FastTranslationConfig, FastTranslationTask
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.training import input as training_input
 
 from support import PROJECT, TRAINING
 
 PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
 BRANCHES = "--branch-frozen-updates 0"
-TASK = "--task fast_translation"
+TASK = "--task checked_translation"
 TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
 
 
@@ -180,7 +180,7 @@ def test_raw_data_have_no_index(copies, tmp_path):
     for part, language in itertools.product(("train", "valid"), ("src", "tgt")):
         (tmp_path / f"{part}.src-tgt.{language}").write_text("w1\n")
         shutil.copy(copies / f"dict.{language}.txt", tmp_path)
-    task = FastTranslationTask.setup_task(FastTranslationConfig(data=str(tmp_path)))
+    task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(data=str(tmp_path)))
     given = {"train_subset": "train", "valid_subset": "valid", "disable_validation": False}
     given |= {"max_tokens": 500, "optimizer": "fused_adam", "bf16": False}
     training_input.refuse_input(argparse.Namespace(**given), task)

@@ -124,7 +124,7 @@ def test_moving_average_and_ensemble(call, copies, folders, tmp_path, family):
     torch.save(load_ema_from_checkpoint(last), average)
     found = [generate(call, copies, path) for path in (average, f"{last}:{average}")]
     assert len(found[0]) == 50 and found[0] != found[1]
-    assert_same(generate(call, copies, f"{last}:{average}", "--task", "fast_translation"), found[1])
+    assert_same(generate(call, copies, f"{last}:{average}", "--task", "checked_translation"), found[1])
 
 
 def test_layers_are_refused_by_name(call, copies, folders):

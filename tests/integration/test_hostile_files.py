@@ -169,7 +169,7 @@ def test_nor_by_fairseq_generate_with_our_task(invoke, good, marker, tmp_path, o
     code = f"open({str(marker)!r}, 'w')"
     good["cfg"]["model"] = argparse.Namespace(**armed(options, code))
     torch.save(good, tmp_path / "bad.pt")
-    line = invoke("generate", "--task fast_translation")
+    line = invoke("generate", "--task checked_translation")
     assert re.search("which may run code|which fairseq would run|is not supported", line), line
 
 

@@ -30,7 +30,7 @@ def test_every_family_has_one():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_text(name):
-    """By Translator, which has the generator of --task fast_translation."""
+    """By Translator, which has the generator of --task checked_translation."""
     translator = Translator(FOLDER / f"{name}.pt", data=FOLDER / "data-bin")
     texts = (FOLDER / "test.fr").read_text(encoding="utf-8").splitlines()
     found = [row[0] for row in translator.search([translator.encode(text) for text in texts], lenpen=0.6)]
@@ -51,7 +51,7 @@ def test_one_ffn_for_all_branches_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("task", ["translation", pytest.param("fast_translation", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("task", ["translation", pytest.param("checked_translation", marks=pytest.mark.slow)])
 def test_fairseq_generate(call, name, task):
     options = "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --remove-bpe --tokenizer moses -s fr -t en".split()
     options += ["--required-batch-size-multiple", "1", "--num-workers", "0", "--task", task]

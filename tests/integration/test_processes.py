@@ -156,7 +156,7 @@ def test_a_worker_that_is_killed_ends_the_recipe(in_training, tmp_path, rank):
     said, _ = in_training.communicate(timeout=60)
     print(f"ended after {time.monotonic() - begun:.1f} s")
     assert in_training.returncode == 1 and re.search(r"SIGKILL.* received by PID \d+\n", said)
-    assert said.endswith("could not train; fix what is said above, and the same command goes on from here\n")
+    assert said.endswith("could not train; fix the error above and run the same command again to continue\n")
     assert not workers(tmp_path / "run") and not (tmp_path / "run/trained").exists()
 
 
@@ -224,5 +224,5 @@ def test_a_host_that_is_lost_ends_the_other(start_on, recipe, tmp_path, lost):
     os.killpg(hosts[lost].pid, signal.SIGKILL)
     said, _ = hosts[1 - lost].communicate(timeout=60)
     print(f"ended after {time.monotonic() - begun:.1f} s")
-    assert hosts[1 - lost].returncode == 1 and "could not train; fix what is said above" in said
+    assert hosts[1 - lost].returncode == 1 and "could not train; fix the error above" in said
     assert not workers(tmp_path / "run")

@@ -53,7 +53,7 @@ def test_quickstart(finished):
 
     other = run_quickstart(folder, "--seed", "7")
     assert other.returncode == 1
-    assert "holds a run with other options" in other.stderr and "OUTPUT=" in other.stderr
+    assert "a run with other options" in other.stderr and "OUTPUT=" in other.stderr
 
 
 def test_the_front_pages_commands(finished, tmp_path):

@@ -20,7 +20,7 @@ TWO_FAMILIES = ("vaswani_transformer", "weighted_relative_transformer")
 # Three epochs of a few updates of two passes; a checkpoint and a validation every third update and after each epoch.
 RUN = """
     --dropout 0.3 --attention-dropout 0.1 --update-freq 2 --store-ema --ema-fp32 --ema-decay 0.9
-    --task fast_translation --update-epoch-batch-itr True --train-subset valid --max-tokens 32 --max-tokens-valid 500
+    --task checked_translation --update-epoch-batch-itr True --train-subset valid --max-tokens 32 --max-tokens-valid 500
     --max-update 15
     --branch-frozen-updates 6 --save-interval-updates 3 --validate-interval-updates 3 --keep-interval-updates 3
     --log-interval 1

@@ -60,7 +60,7 @@ def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, aut
     """In the middle of the third epoch: of 50 sentences, about 6 batches."""
     options = f"--dropout 0.3 --attention-dropout 0.1 --autocast {autocast} --max-update 30 --save-interval-updates 15"
     options += " --disable-validation --train-subset valid --max-tokens 100"
-    options += " --task fast_translation --update-epoch-batch-itr True"
+    options += " --task checked_translation --update-epoch-batch-itr True"
     whole, half = tmp_path / "whole", tmp_path / "half"
     train(command, copies, family, whole, *options.split())
     (interrupted,) = whole.glob("checkpoint_*_15.pt")

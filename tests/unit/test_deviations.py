@@ -9,7 +9,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 
-from user_dir.task import FastTranslationConfig, FastTranslationTask
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES, SIZES
 from user_dir.weighted.heads import branched_blocks
 
@@ -27,14 +27,14 @@ def test_position_encodings(build):
 def test_length_penalty_and_longest_hypothesis(build, batch, dictionary):
     model = build("vaswani_transformer_base")
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
+    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
     for form, penalty in (("fairseq", lambda n: n**0.6), ("vaswani", lambda n: ((5 + n) / 6) ** 0.6)):
         task.cfg.lenpen_form = form
         generator = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=6, lenpen=0.6))
         for hypotheses in generator.generate([model], sample):
             for h in hypotheses:
                 torch.testing.assert_close(h["score"], h["positional_scores"].sum() / penalty(len(h["tokens"])))
-    assert FastTranslationConfig.lenpen_form == "fairseq"
+    assert CheckedTranslationConfig.lenpen_form == "fairseq"
     assert (GenerationConfig.max_len_a, GenerationConfig.max_len_b) == (0, 200)
 
 

@@ -149,7 +149,7 @@ def test_the_settings_of_the_published_multi30k(target):
         ("wmt14.sh", {"GPUS": 0, "PROCESSES": 0}, ["PROCESSES is 0", "at least 1"]),
         ("wmt14.sh", {"GPUS": 4, "PROCESSES": 2}, ["PROCESSES is 2 and GPUS 4", "GPUS=0"]),
         ("wmt14.sh", {"GPUS": 2, "MASTER_PORT": "first:29500"}, ["MASTER_PORT is first:29500", "whole number"]),
-        ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian is none of prepare, train"]),
+        ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
@@ -186,6 +186,14 @@ def test_letters_to_sounds(family, tmp_path):
     assert f"python examples/g2p.py prepare {tmp_path} kor\n" in text and "moses" not in text
     assert "/checkpoint_best.pt --output" in text
     assert option(plan("g2p.sh", GPUS=0, PROCESSES=2), "--batch-size") == "200"
+
+
+def test_talks(tmp_path):
+    """Their tokens stay; fairseq's own model is the one that the course used."""
+    text = plan("ted.sh", SOURCE="az", MERGES="1000", FAMILY="transformer", MIRROR=tmp_path)
+    assert "prepare.py ted --source-lang az --target-lang en --output data/ted.az-en.1000 " in text
+    assert option(text, "--bpe-operations") == "1000" and "--pretokenised" in text and "moses" not in text
+    assert "--arch transformer_iwslt_de_en " in text and "--target-lang en" in text.rpartition("tools.score")[2]
 
 
 def test_sequences(tmp_path):
@@ -316,7 +324,7 @@ def test_a_family_that_is_added_needs_no_shell(tmp_path):
     text = plan("wmt14.sh", FAMILY="new_transformer", SIZE="big", examples=examples)
     assert option(text, "--max-update") == "34" and option(text, "--last") == "6"
     message = plan("wmt14.sh", FAMILY="other", examples=examples, ok=False)
-    assert message == f"wmt14.sh: FAMILY=other is none of {', '.join(FAMILIES)}, new_transformer, transformer\n"
+    assert message.startswith("wmt14.sh: FAMILY=other") and ", new_transformer, transformer\n" in message
     python = 'python() { [ "$1" = -m ] || command python "$@"; }\n'  # no comparison at the end
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n{python}")
     (examples / "quickstart.sh").write_text("#!/bin/sh\necho $ARCH\n")

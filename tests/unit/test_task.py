@@ -1,4 +1,4 @@
-"""--task fast_translation: the batches of a training's epochs, and what its log says of memory."""
+"""--task checked_translation: the batches of a training's epochs, and what its log says of memory."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationTask
 
-from user_dir.task import FastTranslationConfig, FastTranslationTask, resident_memory
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, resident_memory
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def epochs(task, dataset, count=3):
 
 
 def test_batches_are_fairseqs_in_one_iterator(dictionary, dataset):
-    expected, _ = epochs(TranslationTask(FastTranslationConfig(), dictionary, dictionary), dataset())
-    task, data = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary), dataset()
+    expected, _ = epochs(TranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset())
+    task, data = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset()
     first = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1, update_epoch_batch_itr=True)
     found, last = epochs(task, data)
     assert found == expected and last is first
@@ -38,8 +38,8 @@ def test_batches_are_fairseqs_in_one_iterator(dictionary, dataset):
 
 def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
     data = dataset()
-    (_, *expected), _ = epochs(FastTranslationTask(FastTranslationConfig(), dictionary, dictionary), data)
-    task = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary)
+    (_, *expected), _ = epochs(CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), data)
+    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
     iterator = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=2, update_epoch_batch_itr=True)
     iterator.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 3, "shuffle": True})
     rest = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
@@ -49,7 +49,7 @@ def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
 
 def test_other_data_have_an_iterator_of_their_own(dictionary, dataset):
     """A validation set, also where it is what is trained on; and the next part of a training set in several folders."""
-    task, data = FastTranslationTask(FastTranslationConfig(), dictionary, dictionary), dataset()
+    task, data = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset()
     _, training = epochs(task, data, 1)
     assert task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1) is not training
     _, other = epochs(task, dataset(), 1)
@@ -67,7 +67,7 @@ def test_memory_is_logged_in_training(dictionary):
     for training in (True, False):
         with metrics.aggregate() as log:
             logs = [{"ntokens": 1, "nsentences": 1}]
-            FastTranslationTask(FastTranslationConfig(), dictionary, dictionary).reduce_metrics(
+            CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary).reduce_metrics(
                 logs, criterion.train(training)
             )
         assert ("memory_gb" in log.get_smoothed_values()) == training

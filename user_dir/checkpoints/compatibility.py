@@ -1,4 +1,4 @@
-"""What the installed fairseq and torch need, or must not do, before our models can be trusted."""
+"""Refuses a fairseq with which our models would be wrong, and lets torch read fairseq's checkpoints."""
 
 import argparse
 import importlib.util

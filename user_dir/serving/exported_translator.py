@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable
 
 from ..errors import InputError
-from .preparation import PreparedText, SplitText, codes_of, preparation_of
+from ..preparation import PreparedText, SplitText, codes_of, preparation_of
 from .search_settings import checked, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2
 

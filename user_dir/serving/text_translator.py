@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import InputError
-from .preparation import CONTINUED
+from ..preparation import CONTINUED
 from .search_settings import search_settings
 
 

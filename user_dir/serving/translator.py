@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ..checkpoints.files import load, options
 from ..errors import InputError
+from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .models import data_of, load_models, longest_source
-from .preparation import Preparation, PreparedText, SplitText, preparation_of
 from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 
@@ -107,7 +107,7 @@ class Translator(TextTranslator):
     def generator(self, beam: int | None = None, lenpen: float | None = None, lenpen_form: str | None = None):
         """Beam search (default: the run's settings, see search_settings.py).
 
-        `lenpen_form`: as in --task fast_translation, whatever the task of the training was.
+        `lenpen_form`: as in --task checked_translation, whatever the task of the training was.
         """
         settings = search_settings(self.kept, beam=beam, lenpen=lenpen, lenpen_form=lenpen_form)
         form = LENGTH_PENALTIES[settings.pop("lenpen_form")]

@@ -20,7 +20,7 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..serving.preparation import preparation_of
+from ..preparation import preparation_of
 from ..serving.search_settings import search_settings
 from ..serving.translator import Translator
 from ..weighted.heads import branched_blocks

@@ -30,7 +30,7 @@ STOCK, OURS = "transformer", "vaswani_transformer"
 ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it
 # Each group's names, fairseq's own first: of the option, and of the class in the optimizer's history.
 NAMES = {
-    "task": [("translation", "fast_translation")],
+    "task": [("translation", "checked_translation"), ("translation", "fast_translation")],
     "criterion": [
         ("label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy"),
         ("LabelSmoothedCrossEntropyCriterion", "FusedLabelSmoothedCrossEntropy"),

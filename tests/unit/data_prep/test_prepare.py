@@ -10,7 +10,7 @@ import pytest
 from preparation import pipeline
 from unit.data_prep.support import TABLE, packed, registry, sentences, write
 
-from user_dir.serving.preparation import PreparedText, preparation_of
+from user_dir.preparation import PreparedText, preparation_of
 
 UNIQUE = list(enumerate((f"{n} le chat dort ici", f"{n} the cat sleeps here") for n in range(400)))
 

@@ -9,7 +9,7 @@ from preparation.errors import PreparationError
 from preparation.trees import linearised
 from unit.data_prep.support import write
 
-from user_dir.serving.preparation import PreparedText, preparation_of
+from user_dir.preparation import PreparedText, preparation_of
 from user_dir.tools.score_parses import bracketed
 
 PENN = """\

@@ -15,7 +15,7 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
-from user_dir.serving.preparation import tidied
+from user_dir.preparation import tidied
 from user_dir.serving.translator import Translator
 
 from support import write_preparation

@@ -12,7 +12,7 @@ from user_dir.tools import convert_checkpoint as tool
 from support import SMALL
 
 OURS = "--user-dir user_dir --arch vaswani_transformer_tiny --optimizer fused_adam".split()
-OURS += "--criterion fused_label_smoothed_cross_entropy --task fast_translation".split()
+OURS += "--criterion fused_label_smoothed_cross_entropy --task checked_translation".split()
 FAIRSEQS = "--arch transformer --optimizer adam --criterion label_smoothed_cross_entropy".split()
 COMMON = """--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings

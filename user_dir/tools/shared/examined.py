@@ -5,8 +5,8 @@ import argparse
 from fairseq.data import LanguagePairDataset
 
 from ...errors import InputError
+from ...preparation import preparation_of
 from ...serving.models import data_of
-from ...serving.preparation import preparation_of
 from ...serving.translator import Translator
 from .command import positive
 

@@ -16,7 +16,7 @@ import unicodedata
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 
-from ..errors import InputError
+from .errors import InputError
 
 LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
 CONTINUED = "@@"  # the end of every subword but the last of a word

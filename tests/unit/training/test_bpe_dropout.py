@@ -1,0 +1,108 @@
+"""--bpe-dropout: the words stay, their subwords change from epoch to epoch, and from nothing but seed and epoch."""
+
+import io
+import json
+import random
+
+import pytest
+import torch
+from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from user_dir.errors import InputError
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
+from user_dir.training.bpe_dropout import with_bpe_dropout
+
+LETTERS = random.Random(1)
+WORDS = ["".join(LETTERS.choices("abcde", k=LETTERS.randint(1, 7))) for _ in range(60)]
+TEXT = [" ".join(LETTERS.choices(WORDS, k=LETTERS.randint(1, 9))) for _ in range(80)]
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """prepared(**options): the training set of a task with these options, and its dictionary; data-prep's folder."""
+    (tmp_path / "bpe").mkdir()
+    (tmp_path / "data-bin").mkdir()
+    stages = {"tok": {"options": {"lowercase": False}}, "bpe": {"options": {"separate": False}}}
+    manifest = {"source language": "xx", "target language": "yy", "stages": stages}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with open(tmp_path / "bpe/codes", "w") as file:
+        learn_bpe(io.StringIO("\n".join(TEXT)), file, 80, min_frequency=1)
+    with open(tmp_path / "bpe/codes") as file:
+        codes = BPE(file)
+    dictionary = Dictionary()
+    lines = [codes.segment(line) for line in TEXT]
+    for piece in " ".join([*lines, "a@@ b@@ c@@ d@@ e@@ a b c d e"]).split():
+        dictionary.add_symbol(piece)
+
+    def prepared(**options):
+        sentences = [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
+        side = ListDataset(sentences, [len(sentence) for sentence in sentences])
+        pairs = LanguagePairDataset(side, side.sizes, dictionary, side, side.sizes, dictionary)
+        given = {"data": str(tmp_path / "data-bin"), "source_lang": "xx", "target_lang": "yy", "seed": 1}
+        cfg = CheckedTranslationConfig(**{**given, "bpe_dropout": 0.3, **options})
+        return with_bpe_dropout(pairs, CheckedTranslationTask(cfg, dictionary, dictionary)), dictionary
+
+    return prepared
+
+
+def sentences(pairs, side="source"):
+    return [pairs[number][side].tolist() for number in range(len(pairs))]
+
+
+def test_words_stay_and_subwords_change(prepared):
+    pairs, dictionary = prepared()
+    first = sentences(pairs)
+    pairs.set_epoch(2)
+    second = sentences(pairs)
+    for found in (first, second, sentences(pairs, "target")):
+        assert [dictionary.string(tokens, "@@ ") for tokens in found] == TEXT
+    plain = sentences(pairs.dataset)
+    assert sum(map(len, first)) > 1.1 * sum(map(len, plain)) and first != second
+    assert all(tokens[-1] == dictionary.eos() and dictionary.unk() not in tokens for tokens in first + second)
+
+
+def test_seed_epoch_and_sentence_decide(prepared):
+    """In any order and process; and nobody else's random numbers change."""
+    pairs, _ = prepared()
+    random.seed(5)
+    expected = random.random()
+    first = sentences(pairs)
+    random.seed(5)
+    assert pairs[3]["source"].tolist() == first[3] and random.random() == expected
+    assert sentences(prepared()[0]) == first != sentences(prepared(seed=2)[0])
+
+
+@pytest.mark.parametrize("side, other", [("source", "target"), ("target", "source")])
+def test_one_side(prepared, side, other):
+    pairs, _ = prepared(bpe_dropout_side=side)
+    assert sentences(pairs, other) == sentences(pairs.dataset, other)
+    assert sentences(pairs, side) != sentences(pairs.dataset, side)
+
+
+def test_the_more_the_longer(prepared):
+    lengths = [sum(map(len, sentences(prepared(bpe_dropout=p)[0]))) for p in (0.001, 0.1, 0.5, 0.999)]
+    assert lengths == sorted(lengths) and lengths[-1] == sum(len(line.replace(" ", "")) + 1 for line in TEXT)
+
+
+def test_unknown_and_long_sentences_stay(prepared):
+    pairs, dictionary = prepared(max_source_positions=6)
+    for tokens, plain in zip(sentences(pairs), sentences(pairs.dataset)):
+        assert len(tokens) <= 6 or tokens == plain
+    unknown = torch.tensor([dictionary.unk(), dictionary.eos()])
+    assert pairs.segmenters["source"].segment(unknown).tolist() == unknown.tolist()
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"bpe_dropout": 1.0}, "--bpe-dropout 1.0: .* below 1"),
+        ({"bpe_dropout": -0.1}, "--bpe-dropout -0.1"),
+        ({"load_alignments": True}, "--load-alignments"),
+        ({"data": "nowhere/data-bin"}, "no manifest.json beside nowhere"),
+    ],
+)
+def test_refusals(prepared, options, words):
+    with pytest.raises(InputError, match=words):
+        prepared(**options)
