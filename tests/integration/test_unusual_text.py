@@ -101,14 +101,6 @@ def interactive(call, path, *options):
 
 
 @pytest.mark.slow
-def test_interactive_says_what_is_too_long(call, tmp_path):
-    """fairseq's own words, or a line without an answer if it is told to skip."""
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in (KNOWN[0], UNUSUAL["2,000 words"], KNOWN[1])))
-    with pytest.raises(Exception, match="Size of sample #.* is invalid .* skip this example with --skip-invalid-size"):
-        interactive(call, tmp_path / "in", "--buffer-size", "3", "--max-tokens", "6000")
-
-
-@pytest.mark.slow
 def test_10_000_lines(known, tmp_path):
     lines = [KNOWN[number * number % 20] for number in range(10_000)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

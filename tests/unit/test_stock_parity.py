@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 
 STOCK, OURS = "transformer", "vaswani_transformer_base"
 OPTIONS = {
@@ -55,20 +54,3 @@ def test_weights_load_both_ways(build, batch):
                 parameter.add_(0.01 * torch.randn_like(parameter))
         target.load_state_dict(source.state_dict(), strict=True)
         torch.testing.assert_close(target(**batch)[0], source(**batch)[0], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("beam, prefix", [(1, 0), (4, 0), (4, 3)])
-def test_generation(pair, batch, dictionary, beam, prefix):
-    """Cached decoding, reordering, sentences that finish early, forced prefixes. Beam 1 comes after beam 4."""
-    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-    tokens = batch["prev_output_tokens"][:, 1 : 1 + prefix] if prefix else None
-    results = []
-    for model in pair:
-        for size in sorted({4, beam}, reverse=True):
-            generator = SequenceGenerator([model], dictionary, beam_size=size, max_len_b=12, match_source_len=False)
-            hypotheses = generator.generate([model], sample, prefix_tokens=tokens)
-        results.append(hypotheses)
-    for stock, ours in zip(*results):
-        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in stock]
-        torch.testing.assert_close(ours[0]["positional_scores"], stock[0]["positional_scores"], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(ours[0]["attention"], stock[0]["attention"], atol=1e-5, rtol=0)
