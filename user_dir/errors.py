@@ -35,8 +35,6 @@ def report_input_errors_in_one_line() -> None:
             message = match[1]
         elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it sets up the task
             message = f"{error}: for example, add --max-tokens 4096"
-        elif kind is Exception and "architectures match" in str(error):  # fairseq's own, of another model's checkpoint
-            message = f"{error} Give the options of its training, or choose another --save-dir or checkpoint."
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in functions(trace):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         else:

@@ -18,10 +18,9 @@ from omegaconf import II, DictConfig
 
 from .checkpoints.trusted import refuse_untrusted
 from .config import option
-from .errors import InputError
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .training.bpe_dropout import with_bpe_dropout
-from .training.input import refuse_checkpoints, refuse_input
+from .training.input import refuse_checkpoints, refuse_folder, refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
 
@@ -57,12 +56,8 @@ class CheckedTranslationTask(TranslationTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """As fairseq's; raises InputError for a folder without binarised data."""
-        try:
-            return super().setup_task(cfg, **kwargs)
-        except Exception as error:  # fairseq's message says what is missing
-            remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
-            languages = "or give its languages by --source-lang and --target-lang"
-            raise InputError(f"{cfg.data} has no data to use ({error}): {remedy}, {languages}") from error
+        refuse_folder(cfg)
+        return super().setup_task(cfg, **kwargs)
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """As fairseq's; the training set gets --bpe-dropout.
@@ -90,8 +85,9 @@ class CheckedTranslationTask(TranslationTask):
         end_with_torchrun()
         prepare_last_checkpoint(options, self)
         refuse_input(options, self)
-        refuse_checkpoints(options)
-        return super().build_model(cfg, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
+        refuse_checkpoints(options, model)
+        return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):

@@ -121,7 +121,7 @@ def test_no_batch_size(command, copies, tmp_path):
 def test_the_checkpoint_of_another_model_in_the_folder(capsys, monkeypatch, copies, trained, tmp_path):
     shutil.copy(trained, tmp_path)
     line = refused(capsys, monkeypatch, copies, tmp_path, PLAIN, "--decoder-ffn-embed-dim 48")
-    assert re.search("Cannot load model parameters .*_last.pt; .*architectures match", line)
+    assert re.search(r"fc1.weight .*\[64, 32\] .*\[48, 32\].*: choose another --save-dir", line)
 
 
 def written(name, content):
@@ -151,12 +151,12 @@ DATA = [
     (cut("train.src-tgt.src.idx", 3), f"train.src-tgt.src.idx is truncated: {AGAIN}"),
     (written("dict.src.txt", FEW), f"dict.src.txt has 6 words .*train.src-tgt.src.bin .* 1.: {AGAIN}"),
     (written("dict.tgt.txt", FEW), f"dict.tgt.txt has 6 words .*tgt.bin .* 1.: {AGAIN}"),
-    (removed("dict.tgt.txt"), "No such file .*dict.tgt.txt'.*: name the folder data-bin .* --target-lang"),
+    (removed("dict.tgt.txt"), rf"no dict.tgt.txt: {AGAIN}.* --target-lang"),
     (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
     (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),
     (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx; .*tgt.bin is missing"),
-    (removed("*"), "spoilt has no data .*language pair.*: name the folder data-bin"),
-    (shutil.rmtree, "No such file .*spoilt.*: name the folder data-bin"),
+    (removed("*"), "spoilt has no data .*: name the folder data-bin"),
+    (shutil.rmtree, "no folder .*spoilt: name the folder data-bin"),
 ]
 
 
@@ -184,7 +184,7 @@ def test_raw_data_have_no_index(copies, tmp_path):
 
 def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
     line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "-s de -t en")
-    assert re.search("dict.de.txt.*: .* --source-lang", line)
+    assert re.search("no dict.de.txt and no dict.en.txt: .* --source-lang", line)
 
 
 @pytest.fixture(scope="module")
@@ -197,15 +197,27 @@ def trained(command, copies, tmp_path_factory):
 
 
 CHECKPOINTS = [
-    (PLAIN, "--restore-file {folder}/nowhere.pt", "--restore-file: there is no checkpoint .*: choose another"),
-    (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*: choose another"),
-    (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a readable fairseq checkpoint .*: choose another"),
+    (PLAIN, "--restore-file {folder}/nowhere.pt", "--restore-file: there is no checkpoint .*nowhere.pt: name another"),
+    (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*name another"),
+    (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}", "--restore-file: there is no checkpoint"),
     (PLAIN, "--finetune-from-model {folder}/nowhere.pt", "--finetune-from-model: there is no checkpoint .*nowhere.pt"),
-    (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*: choose another"),
-    # fairseq's own words
-    (RELATIVE, "--restore-file {trained}", "architectures match"),
-    (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", "architectures match"),
+    (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
+    (
+        RELATIVE,
+        "--restore-file {trained}",
+        "another model .vaswani_transformer_tiny .*--relative-positions neither.*relative_keys .*missing.*: name another file",
+    ),
+    (
+        PLAIN,
+        "--restore-file {trained} --encoder-layers 3",
+        "layers.2.*missing.*: name another file, or omit --restore-file",
+    ),
+    (
+        PLAIN,
+        "--finetune-from-model {trained} --encoder-embed-dim 64",
+        r"\[\d+, 32\] .*\[\d+, 64\].*: name",
+    ),
 ]
 
 
@@ -220,9 +232,9 @@ def test_checkpoints(capsys, monkeypatch, copies, trained, tmp_path, family, mor
 def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained):
     """As in fairseq, which reads that file once."""
     seen = []
-    monkeypatch.setattr(training_input, "load", lambda path, **_: seen.append(path))
+    monkeypatch.setattr(training_input, "refuse_another_model", lambda path, *_: seen.append(path))
     given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
-    training_input.refuse_checkpoints(argparse.Namespace(**given))
+    training_input.refuse_checkpoints(argparse.Namespace(**given), None)
     assert seen == [trained]
 
 

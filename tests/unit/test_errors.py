@@ -63,7 +63,6 @@ def raised_in_another_process(error):
     [
         (InputError("x is not\n  y: do z"), "x is not y: do z\n"),
         (BranchTrainingError("not so"), "not so\n"),
-        (Exception("ensure that the architectures match."), "ensure that the architectures match. Give the options"),
         (ValueError("a mistake"), "traceback of ValueError\n"),
         (raised_in_another_process(BranchTrainingError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
@@ -72,4 +71,4 @@ def raised_in_another_process(error):
 )
 def test_a_command_of_fairseqs_says_one_line(hook, capsys, command, error, words):
     hook(command)(type(error), error, error.__traceback__)
-    assert capsys.readouterr().err.startswith(words)
+    assert capsys.readouterr().err == words

@@ -10,12 +10,36 @@ from collections.abc import Iterator
 
 import numpy as np
 from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from fairseq.utils import split_paths
+from torch import nn
 
+from ..checkpoints import files as checkpoint_files
 from ..checkpoints.files import load
+from ..config import VariantConfig
 from ..errors import InputError
 from .last_checkpoint import LAST
+
+
+def refuse_folder(task_cfg) -> None:
+    """Refuses the data of a translation task's options unless they are a folder with the dictionaries of two languages.
+
+    Raises:
+        InputError: says what to change
+    """
+    folder = pathlib.Path(split_paths(task_cfg.data)[0])
+    remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: {remedy}")
+    pair = task_cfg.source_lang, task_cfg.target_lang
+    if not all(pair):
+        pair = infer_language_pair(str(folder))
+    if not all(pair):
+        raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
+    if missing := [name for language in pair if not (folder / (name := f"dict.{language}.txt")).is_file()]:
+        remedy = "prepare the data again, or give the languages by --source-lang and --target-lang"
+        raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
 
 
 def parts_read(options) -> list[str]:
@@ -56,8 +80,8 @@ def refuse_input(options, task) -> None:
         raise InputError("; ".join(faults))
 
 
-def refuse_checkpoints(options) -> None:
-    """Refuses a checkpoint to continue from that cannot be read. (One of another model is refused by fairseq.)
+def refuse_checkpoints(options, model: nn.Module) -> None:
+    """Refuses a checkpoint to continue from that cannot be read, or does not fit `model`.
 
     Raises:
         InputError: says what to change
@@ -69,10 +93,37 @@ def refuse_checkpoints(options) -> None:
         named = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
         paths = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
     for option, path in paths.items():
+        if option == "--save-dir":
+            place, remedy = "", "choose another --save-dir, or remove the file to train from the beginning"
+        else:
+            place, remedy = f"{option}: ", f"name another file, or omit {option}"
         try:
-            load(path, mmap=True)
+            refuse_another_model(path, load(path, mmap=True), options, model)
         except InputError as error:
-            raise InputError(f"{option}: {error}: choose another {option}") from error
+            raise InputError(f"{place}{error}: {remedy}") from error
+
+
+def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
+    """Raises InputError if the parameters in `state` are not those of `model`, by name and shape."""
+    if options.ddp_backend == "fully_sharded":  # parameters have other names
+        return
+    model.upgrade_state_dict(state["model"])
+    there, here = (
+        {name: list(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (state["model"], model.state_dict())
+    )
+    for name in [*there, *here]:
+        if there.get(name) != here.get(name):
+            arch = checkpoint_files.options(state, "model").get("arch")
+            shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
+            raise InputError(f"{path} holds another model ({arch}{other_options(state, model)}): {name} is {shapes}")
+
+
+def other_options(state: dict, model: nn.Module) -> str:
+    """The options of ours, as they are typed, of the model in `state` that `model` has with other values."""
+    saved, ours = checkpoint_files.options(state, "model"), VariantConfig.__annotations__
+    differ = [name for name in ours if name in saved and saved[name] != getattr(model.cfg, name, saved[name])]
+    return "".join(f" --{name.replace('_', '-')} {saved[name]}" for name in differ)
 
 
 def data_sets(options, task):
