@@ -120,10 +120,11 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
 
 
 def other_options(state: dict, model: nn.Module) -> str:
-    """The options of ours, as they are typed, of the model in `state` that `model` has with other values."""
-    saved, ours = checkpoint_files.options(state, "model"), VariantConfig.__annotations__
-    differ = [name for name in ours if name in saved and saved[name] != getattr(model.cfg, name, saved[name])]
-    return "".join(f" --{name.replace('_', '-')} {saved[name]}" for name in differ)
+    """Our options of the model in `state`, as they are typed, where `model` has other values."""
+    saved = checkpoint_files.options(state, "model")  # without those that have their defaults
+    there = {name: saved.get(name, getattr(VariantConfig, name)) for name in VariantConfig.__annotations__}
+    differ = {name: value for name, value in there.items() if value not in (None, getattr(model.cfg, name, value))}
+    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in differ.items())
 
 
 def data_sets(options, task):
