@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from user_dir.transformer.architectures import FAMILIES
+from user_dir.translator import Translator
 
 from support import PROJECT, train
 
@@ -107,6 +108,8 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
     sentence.write_text("w1 w2 w3\n")
     answer = command("fairseq-interactive", copies, *model, "--input", sentence, "--beam", "2", "--max-len-b", "10")
     assert re.search(r"^H-0\t", answer.stdout, re.MULTILINE)
+    translator = Translator(average, data=copies, pretokenised=True)
+    assert len(translator.translate(["w1 w2 w3"])) == 1
 
 
 def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
