@@ -188,6 +188,7 @@ binarise() {  # folder of the data, its languages [options of fairseq-preprocess
     lock "$data"
     [ ! -e "$data/data-bin/test.$source-$target.$target.idx" ] || exit 0
     rm -rf "$data.partial" "$data"
+    trap 'rm -rf "$data.partial"' EXIT
     mkdir -p "$data.partial/raw"
     "${@:2}" "$data.partial/raw"
     fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 ${options[@]+"${options[@]}"} \
