@@ -7,7 +7,7 @@ from setuptools import setup
 
 # Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
 tools = ["translate", "average_checkpoints", "score", "score_parses", "compare", "precision", "ablate_branch_weights"]
-tools += ["parameter_table", "describe_heads", "convert_checkpoint", "export_ctranslate2"]
+tools += ["parameter_table", "describe_heads", "convert_checkpoint", "export_ctranslate2", "extend_vocabulary"]
 tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
@@ -47,6 +47,7 @@ setup(
         "user_dir.tools.attention_page",
         "user_dir.tools.comparison",
         "user_dir.tools.shared",
+        "user_dir.tools.translation",
     ],
     package_data={"user_dir.tools.attention_page": ["page.html"]},
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
@@ -56,6 +57,7 @@ setup(
         "torch>=2.6",  # loads checkpoints weights-only
         "sacremoses>=0.2,<0.3",  # normalises, tokenises and detokenises
         "subword-nmt>=0.3.8,<0.4",  # byte-pair encoding
+        "sentencex>=1.0.32,<2",  # splits a line into its sentences before it is translated
         "sacrebleu>=2.6,<3",  # scores
         "scipy>=1.8,<2",  # Welch's t-test; fairseq brings it
         "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds

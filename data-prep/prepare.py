@@ -3,6 +3,7 @@
 
   prepare.py tatoeba --source-lang fr --target-lang en --output data/fr-en
   prepare.py --train my.fr my.en --source-lang fr --target-lang en --output data/mine
+  prepare.py --train other.fr other.en --like data/mine --output data/other
   prepare.py --list
 
 The output folder gets raw/ (untokenised text: compare hypotheses with its test part), tok/ (tokenised), clean/ (the
@@ -20,10 +21,12 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from preparation import corpora
+from preparation.earlier import Earlier
 from preparation.errors import PreparationError
 from preparation.pipeline import Preparation
 
 MAX_LENGTH = 175  # words or tokens per sentence, unless the registry says otherwise
+BPE_OPERATIONS = 8000
 MAX_RATIO = 3.0  # how many times longer one side of a pair may be, unless the registry says otherwise
 
 
@@ -65,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     registry = Path(__file__).with_name("corpora.toml")
     add("--registry", type=Path, metavar="FILE", default=registry, help="registry of corpora")
     count, ratio = number(int, 1), number(float, 1)
-    add("--bpe-operations", type=count, metavar="N", default=8000, help="merges to learn (default: %(default)s)")
+    add("--bpe-operations", type=count, metavar="N", help=f"merges to learn (default: {BPE_OPERATIONS})")
     add("--separate-bpe", action="store_true", help="learn subwords and make a dictionary for each language separately")
     given = "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice"
     add("--pretokenised", action="store_true", help=given)
@@ -74,6 +77,10 @@ def parser() -> argparse.ArgumentParser:
     add("--max-length", type=count, metavar="N", help=longest)
     furthest = f"how many times longer one side of a training pair may be (default: the registry's, or {MAX_RATIO})"
     add("--max-ratio", type=ratio, metavar="R", help=furthest)
+    like = "use tokenisation, subwords and dictionaries of this prepared folder, to train its models further"
+    add("--like", type=Path, metavar="FOLDER", help=like)
+    appended = "with --like: append characters that its dictionaries lack (then run nmt-extend-vocabulary)"
+    add("--new-characters", action="store_true", help=appended)
     size = "pairs to split off for each part that is not given (default: 2000, or a twentieth of a small corpus)"
     add("--held-out", type=count, metavar="N", help=size)
     add("--max-pairs", type=count, metavar="N", help="train on only N pairs, always the same ones")
@@ -87,12 +94,16 @@ def check(options: argparse.Namespace) -> None:
         raise PreparationError("name either a corpus (see --list) or your own files with --train SOURCE TARGET")
     if options.corpus and (options.valid or options.test):
         raise PreparationError("--valid and --test need --train; a corpus of the registry has its own")
+    if options.new_characters and not options.like:
+        raise PreparationError("--new-characters needs --like: other dictionaries have all characters of the text")
     for name in ("source_lang", "target_lang", "output"):
         if not getattr(options, name):
             raise PreparationError(f"--{name.replace('_', '-')} is missing")
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[A-Za-z]+([_-][A-Za-z0-9]+)*", code):
             raise PreparationError(f"{code!r} is not a language code; give one such as fr or pt_BR")
+    if options.like and options.like.resolve() == options.output.resolve():
+        raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
     if options.source_lang == options.target_lang:
         raise PreparationError(f"source and target language are both {options.source_lang}; give two languages")
 
@@ -112,6 +123,9 @@ def prepare(arguments: Sequence[str] | None) -> None:
     if options.list:
         list_corpora(options.registry)
         return
+    earlier = Earlier.read(options.like) if options.like else None
+    if earlier:
+        earlier.adopt(options)
     check(options)
     languages = (options.source_lang, options.target_lang)
     if options.corpus:
@@ -132,8 +146,10 @@ def prepare(arguments: Sequence[str] | None) -> None:
         pretokenised=options.pretokenised,
         lowercase=options.lowercase,
         separate_bpe=options.separate_bpe,
-        bpe_operations=options.bpe_operations,
+        bpe_operations=options.bpe_operations or BPE_OPERATIONS,
         workers=options.workers,
+        like=earlier,
+        new_characters=options.new_characters,
     ).run()
 
 

@@ -28,19 +28,11 @@ generation=(--beam 5)
 share_pairs 400
 running+=(--no-epoch-checkpoints)
 averaged=("$run/checkpoint_best.pt")  # only the one with the lowest validation loss
-
-clone_published() {  # folder
-  if [ ! -d "$1" ]; then
-    mkdir -p "$(dirname "$1")"
-    git clone --depth 1 https://github.com/juletx/writing-systems "$1.partial"
-    mv "$1.partial" "$1"
-  fi
-}
-helpers+=(lock binarise clone_published)
+helpers+=(lock clone binarise)
 
 prepare() {
   local most=""; [ "$SMOKE" = 0 ] || most=1000
-  [ -n "${MIRROR:-}" ] || run clone_published data/writing-systems
+  [ -n "${MIRROR:-}" ] || run clone https://github.com/juletx/writing-systems data/writing-systems
   run binarise "$data" letters sounds --thresholdsrc 5 --thresholdtgt 5 -- \
     python examples/g2p.py prepare "${MIRROR:-data/writing-systems}" "$LANGUAGE" ${most:+"$most"}
 }

@@ -18,25 +18,22 @@ generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
 
-copy_published() {  # source and target language, folder with their files or "" to clone it, folder to write to
-  local from=$3 name
-  if [ -z "$from" ]; then
-    git clone --depth 1 https://github.com/LividWo/Revisit-MMT "$4/repository"
-    from=$4/repository/data/multi30k-en-$2
-    [ -d "$from" ] || from=$4/repository/data/multi30k-en-$1
-  fi
+copy_published() {  # source and target language, folder with their files, folder to write to
+  local name
   for name in {train,valid,test.2016}.{"$1","$2"}; do
-    [ -e "$from/$name" ] || [ -e "$from/$name.gz" ] ||
-      { echo "$from/$name and $name.gz are missing: add one of them" >&2; exit 1; }
+    [ -e "$3/$name" ] || [ -e "$3/$name.gz" ] ||
+      { echo "$3/$name and $name.gz are missing: add one of them" >&2; exit 1; }
   done
   for name in {train,valid,test.2016}.{"$1","$2"}; do
-    if [ -e "$from/$name.gz" ]; then gunzip -c "$from/$name.gz"; else cat "$from/$name"; fi > "$4/${name/.2016/}"
+    if [ -e "$3/$name.gz" ]; then gunzip -c "$3/$name.gz"; else cat "$3/$name"; fi > "$4/${name/.2016/}"
   done
 }
-helpers+=(lock binarise copy_published)
+helpers+=(lock clone binarise copy_published)
 
 prepare() {
-  run binarise "$data" "$source" "$target" --joined-dictionary -- copy_published "$source" "$target" "${MIRROR:-}"
+  local texts=${MIRROR:-data/Revisit-MMT/data/multi30k-en-${source#en}${target#en}}
+  [ -n "${MIRROR:-}" ] || run clone https://github.com/LividWo/Revisit-MMT data/Revisit-MMT
+  run binarise "$data" "$source" "$target" --joined-dictionary -- copy_published "$source" "$target" "$texts"
 }
 
 score() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From nothing to a scored translation in ten minutes on two cores: installs missing packages, prepares the Tatoeba
-# corpus, trains a small model, averages its last checkpoints, translates the test set, scores it and draws two
-# pictures. The last line shows how to translate your own sentence. Finished steps are skipped.
+# corpus, trains a small model, averages its last checkpoints, exports the average to CTranslate2 if that computes it,
+# translates the test set, scores it and draws two pictures. The last line shows how to translate your own sentence.
+# Finished steps are skipped.
 #
 #   examples/quickstart.sh [--dry-run] [options of fairseq-train, e.g. --encoder-layers 4 --seed 2]
 #
@@ -77,7 +78,7 @@ stage() {  # title, step [remedy if it fails]: runs it and notes its time
   times+=$(printf '%6d s  %s' $((SECONDS - start)) "$1")$'\n'
 }
 
-from=$PWD extras=plot
+from=$PWD extras=plot,ctranslate2
 if [ -n "$dry_run" ]; then
   declare -f "${helpers[@]}"
 else
@@ -93,7 +94,7 @@ if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_ti
   echo "training stopped after MINUTES=$MINUTES, before $updates updates; for all: MINUTES=60 OUTPUT=another-folder $0"
 fi
 last_checkpoints
-stage "average the last checkpoints" average
+stage "average the last checkpoints, and export the average" average
 stage "translate the test set with beam 4" translate
 sentence="a sentence"
 if [ -e "$data/raw/test.$source" ]; then  # a sentence without special characters of the shell
@@ -102,6 +103,7 @@ fi
 stage "draw two pictures" draw
 if [ -n "$dry_run" ]; then
   step score
+  step record
   exit
 fi
 
@@ -111,15 +113,17 @@ paste <(first "$data/raw/test.$source") <(first "$run/translations.$target") <(f
   awk -F '\t' '{ printf "source       %s\ntranslation  %s\nreference    %s\n\n", $1, $2, $3 }'
 echo "== score"
 step score
+step record
 echo "== time"
 echo "$times$(printf '%6d s  in all' $SECONDS)"
 echo "== files"
 echo "model         $run/average.pt
 translations  $run/translations.$target
 logs          $run/train.log, $run/generate.log
+record        $run/run.json (versions, commit, command, machine, speed, score)
 pictures      $run/training.png (loss and speed), $run/attention.png (where the model looks while it translates)
 data          $data (attribution: $data/ATTRIBUTION)"
 echo "== translate a sentence of your own, or many: --input FILE --output FILE"
 command=$([ -z "$own_environment" ] || echo .venv/bin/)nmt-translate
 [ "$from" -ef "$project" ] || echo "cd $project"
-echo "$command $run/average.pt \"$sentence\""
+echo "$command $run \"$sentence\""

@@ -11,6 +11,9 @@
 #   MAX_TOKENS=4096             tokens that fit into a process at a time; the batch stays the paper's
 #   UPDATES= AVERAGE=           updates, and checkpoints to average (default: the paper's)
 #   BATCH=                      source and target tokens per update (default: the paper's)
+#   CHOOSE=                     loss or bleu: translate with the checkpoint of the lowest validation loss or the highest
+#                               BLEU of the validation set (greedy search) instead of an average; --patience counts it, too
+#   VALID_PAIRS=                validate on so many pairs, always the same ones (default: all)
 #   SEED=1                      of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/...             checkpoints, logs and translations; the data go to data/
@@ -27,6 +30,7 @@
 
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"
+. "$project/examples/shared/batch.sh"
 
 # ---- the family
 
@@ -86,11 +90,8 @@ at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
 [ "$NODE_RANK" -lt "$NODES" ] || fail "NODE_RANK is $NODE_RANK and NODES $NODES; hosts are counted from 0"
 updates=$UPDATES host=$NODE_RANK
 
-# The batch is the paper's on any number of processes: as few passes per update as MAX_TOKENS allows, all of equal size.
-# fairseq counts the longer side of a batch, so this limits both its source and its target tokens.
 workers=$((PROCESSES * NODES))
-update_freq=$(((BATCH + workers * MAX_TOKENS - 1) / (workers * MAX_TOKENS)))
-max_tokens=$(((BATCH + workers * update_freq / 2) / (workers * update_freq)))
+share_batch "$BATCH" "$MAX_TOKENS" "$workers"
 [ "$max_tokens" -ge 300 ] ||  # fairseq omits sentences longer than that
   fail "BATCH=$BATCH with MAX_TOKENS=$MAX_TOKENS leaves $max_tokens tokens at a time to each of $workers processes" \
     "(GPUS=$GPUS PROCESSES=$PROCESSES NODES=$NODES), fewer than in a long sentence; use fewer processes or more tokens"
@@ -110,7 +111,7 @@ fi
 
 name=${dataset:-$corpus.$source-$target}; [ "$SMOKE" = 0 ] || name+=.smoke
 data=data/$name
-run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED}
+run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED${CHOOSE:+.$CHOOSE}}
 
 # ---- options of the steps
 
@@ -169,6 +170,25 @@ else
   [ -z "${detokenise-yes}" ] || generation=(--tokenizer moses "${generation[@]}")
 fi
 
+# ---- the checkpoint that is chosen
+
+CHOOSE=${CHOOSE:-} VALID_PAIRS=${VALID_PAIRS:-}
+case $CHOOSE in
+  "" | loss) ;;
+  bleu)
+    training+=(--eval-bleu --eval-bleu-remove-bpe --eval-bleu-args '{"beam": 1, "max_len_a": 1, "max_len_b": 50}'
+      --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
+    if [ "${generation[0]}" = --tokenizer ]; then
+      training+=(--eval-bleu-detok moses --eval-bleu-detok-args "{\"target_lang\": \"$target\"}")
+    else training+=(--eval-tokenized-bleu); fi ;;
+  *) fail "CHOOSE=$CHOOSE: choose loss or bleu, or omit it for an average" ;;
+esac
+[ -z "$CHOOSE" ] || averaged=("$run/checkpoint_best.pt")
+if [ -n "$VALID_PAIRS" ]; then
+  at_least 1 VALID_PAIRS
+  training+=(--valid-pairs "$VALID_PAIRS")
+fi
+
 # ---- recipes that count pairs and whose data data-prep does not prepare
 
 share_pairs() {  # pairs per update, on any number of processes
@@ -176,6 +196,13 @@ share_pairs() {  # pairs per update, on any number of processes
     fail "the $1 pairs of an update are not divisible by $workers processes with $update_freq passes; omit BATCH and" \
       "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $1"
   training+=(--batch-size $(($1 / workers)))
+}
+
+clone() {  # address of a repository, folder
+  [ ! -d "$2" ] || return 0
+  mkdir -p "$(dirname "$2")"
+  git clone --depth 1 "$1" "$2.partial.$$"
+  mv "$2.partial.$$" "$2"
 }
 
 binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command that writes the texts [folder]
@@ -224,7 +251,7 @@ follow_plan() {  # published results
   fi
   if wanted average; then step average; fi
   if wanted translate; then step translate; fi
-  if wanted score; then step score; fi
+  if wanted score; then step score; step record; fi
   printf '\n# to compare with\n%s\n' "$1"
 }
 

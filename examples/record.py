@@ -1,8 +1,9 @@
-"""Writes the record of a finished training: python examples/record.py RUN RECORD ROW
+"""Records a recipe's run: what was run, where and how long, and its scores with their signatures.
 
-RUN is a recipe's output folder, with starts.jsonl of train.py; RECORD is the JSON file to write; ROW is the name of the
-training without its seed. The record describes the training, its code, machine and course, and every score with its
-signature.
+    python examples/record.py begin RUN COMMAND …    # appends commit, command and time to RUN/starts.jsonl
+    python examples/record.py end RUN                # writes RUN/run.json
+
+RUN is a recipe's output folder. Variables of the recipe that are set become part of the command.
 """
 
 import hashlib
@@ -13,16 +14,44 @@ import pathlib
 import platform
 import re
 import shlex
+import shutil
 import statistics
+import subprocess
 import sys
+import time
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
+from user_dir.tools.shared.records import RECORD, write_record  # noqa: E402
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
+STARTS = "starts.jsonl"
+VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET LANGUAGE TASK FAMILY ARCH SIZE GPUS PROCESSES NODES MAX_TOKENS
+    UPDATES MINUTES PAIRS VALIDATE AVERAGE BATCH CHOOSE VALID_PAIRS PATIENCE PREPARATION MERGES
+    SEED MIRROR OUTPUT SMOKE STEPS""".split()
 END = re.compile(r"(?:Stopping|stopping) training (?:due to|because) .*|early stop since .*")
 GENERATED = re.compile(r"Generate \S+ with beam=\d+: (BLEU4) = ([\d.]+).*")
+
+
+def commit() -> str:
+    """The checkout's commit, and "dirty" if files that git tracks are modified, except records and pages."""
+    git = ["git", "-C", str(PROJECT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!examples/results", ":!*.md"]
+        return head + (" dirty" if subprocess.run(changed, capture_output=True, text=True, check=True).stdout else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "no checkout"
+
+
+def begin(run: pathlib.Path, command: list[str]) -> None:
+    """Appends a line to the starts of the run."""
+    variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    start = {"commit": commit(), "command": shlex.join([*variables, *command]), "begun": now}
+    with open(run / STARTS, "a", encoding="utf-8") as file:
+        file.write(json.dumps(start) + "\n")
 
 
 def digest(folder: pathlib.Path) -> str:
@@ -44,10 +73,14 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def machine() -> dict[str, str | int | None]:
+def machine() -> dict:
     path = pathlib.Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
-    return {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count()}
+    found = {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count()}
+    if shutil.which("nvidia-smi"):
+        names = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        found["gpus"] = subprocess.run(names, capture_output=True, text=True).stdout.splitlines()
+    return found
 
 
 def training(log: pathlib.Path) -> dict:
@@ -55,9 +88,9 @@ def training(log: pathlib.Path) -> dict:
     text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
     validated = re.findall(r"epoch (\d+) \| valid on .*num_updates (\d+)", text)
     epochs = {int(update): int(epoch) for epoch, update in validated}
-    inner = list(points.get("train_inner", {}).values())
+    inner = list((points.get("train_inner") or points.get("train", {})).values())  # of intervals, else of epochs
     walls = [float(wall) for wall in re.findall(r"[,|] wall[= ]([\d.]+)", text)]
-    # The clock of each start begins at 0.
+    # The clock counts on when a training continues; in logs of version 0.1 it begins at 0.
     ends = [wall for wall, after in zip(walls, [*walls[1:], 0.0]) if after < wall]
     why = END.findall(text)  # the reasons why training stopped
     parameters = re.search(r"num\. shared model params: ([\d,]+)|num\. model params: ([\d,]+)", text)
@@ -65,25 +98,30 @@ def training(log: pathlib.Path) -> dict:
         {"update": update, "epoch": epochs.get(update), "loss": values["loss"], "nll_loss": values.get("nll_loss")}
         for update, values in sorted(points.get("valid", {}).items())
     ]
+    memory = [values["memory_gb"] for values in inner if "memory_gb" in values]
     return {
         "updates": max(max(by_update) for by_update in points.values()),
         "epochs": max(int(epoch) for epoch in re.findall(r"epoch (\d+)", text)),
         "ended": why[-1] if why else "the log gives no reason: all requested epochs are done",
         "seconds": round(sum(ends)),
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,
+        "peak_memory_gb": max(memory, default=None),  # of the first process and its data-loader workers
         "parameters": int((parameters[1] or parameters[2]).replace(",", "")) if parameters else None,
         "validation": curve,
     }
 
 
 def scores(run: pathlib.Path) -> dict[str, dict]:
-    """Every column of score.txt with its signature, and the score in fairseq-generate's last line, if there is one."""
+    """The scores in score.txt with their signatures, and the one in fairseq-generate's last line, if there is one."""
     by_name = {}
-    lines = (run / "score.txt").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    signatures = dict(re.findall(r"^- ([^:\n]+): (.*)$", "\n".join(lines), re.MULTILINE))
-    for name, value in zip(rows[0][1:], rows[2][1:]):
-        by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
+    text = (run / "score.txt").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    if rows:  # a table, and a list of signatures
+        signatures = dict(re.findall(r"^- ([^:\n]+): (.*)$", text, re.MULTILINE))
+        for name, value in zip(rows[0][1:], rows[2][1:]):
+            by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
+    elif match := re.match(r"(\S+) = ([\d.]+)", text):  # sacrebleu's line
+        by_name["sacreBLEU"] = {"score": float(match[2]), "signature": match[1]}
     with open(run / "generate.log", encoding="utf-8", errors="replace") as log:
         for line in log:
             if match := GENERATED.search(line):
@@ -98,40 +136,31 @@ def number(text: str) -> float | str:
         return text
 
 
-def record(run: pathlib.Path, row: str) -> dict:
+def record(run: pathlib.Path) -> dict:
     data, *options = shlex.split((run / "options").read_text(encoding="utf-8"))
-    notes = [json.loads(line) for line in (run / "starts.jsonl").read_text(encoding="utf-8").splitlines()]
-    starts = [note for note in notes if "commit" in note]
-    precision = run / "precision"
+    starts = [json.loads(line) for line in (run / STARTS).read_text(encoding="utf-8").splitlines()]
+    seed, precision = re.findall(r"--seed (\d+)", shlex.join(options)), run / "precision"
     return {
-        "row": row,
         "corpus": {"data": data, "sha256": digest(PROJECT / data / "data-bin")},
         "command": starts[-1]["command"],
         "options": shlex.join(options),
         "precision": precision.read_text().strip() if precision.exists() else "float32",
-        "seed": int(options[options.index("--seed") + 1]),
+        "seed": int(seed[-1]) if seed else 1,
         "commits": list(dict.fromkeys(start["commit"] for start in starts)),
         "begun": starts[0]["begun"],
         "starts": len(starts),
         "versions": versions(),
         "machine": machine(),
-        **training(run / "train.log"),
-        "peak_mib_of_largest_process": max(note.get("peak_kib", 0) for note in notes) // 1024,
+        **(training(log) if (log := run / "train.log").exists() else {}),
         "scores": scores(run),
     }
 
 
-def main(run: str, path: str, row: str) -> None:
-    made = json.dumps(record(pathlib.Path(run), row), indent=1, ensure_ascii=False) + "\n"
-    made = re.sub(r"\{\s+(\"update\": [^}]*?)\s+\}", lambda match: "{" + re.sub(r"\s*\n\s*", " ", match[1]) + "}", made)
-    target = pathlib.Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
-    partial.write_text(made, encoding="utf-8")
-    partial.replace(target)
-
-
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case "begin", run, *command:
+            begin(pathlib.Path(run), command)
+        case "end", run:
+            write_record(pathlib.Path(run, RECORD), record(pathlib.Path(run)))
+        case _:
+            sys.exit(__doc__)

@@ -30,21 +30,13 @@ generation=(--beam 1 --max-len-a 0 --max-len-b 60)
 . "$(dirname "$0")/recipe.sh"
 share_pairs 64
 running+=(--no-epoch-checkpoints)
-
-clone_scan() {  # folder
-  if [ ! -d "$1" ]; then
-    mkdir -p "$(dirname "$1")"
-    git clone --depth 1 https://github.com/brendenlake/SCAN "$1.partial"
-    mv "$1.partial" "$1"
-  fi
-}
-helpers+=(lock binarise clone_scan)
+helpers+=(lock clone binarise)
 
 prepare() {
   local scan=""
   if [[ $TASK == scan_* ]]; then
     scan=${MIRROR:-data/SCAN}
-    [ -n "${MIRROR:-}" ] || run clone_scan "$scan"
+    [ -n "${MIRROR:-}" ] || run clone https://github.com/brendenlake/SCAN "$scan"
   fi
   run binarise "$data" input output -- python examples/sequences.py prepare "$TASK" ${scan:+"$scan"}
 }

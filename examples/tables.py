@@ -16,6 +16,8 @@ import sys
 
 from train import PROJECT, RESULTS, read_table, trainings_of
 
+from user_dir.files import write
+
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
 EMPTY = "No training of this table has ended yet.\n"
@@ -88,9 +90,7 @@ def main() -> None:
     pages = outdated()
     for page, made in pages.items():
         if not check:
-            partial = page.with_name(page.name + ".partial")
-            partial.write_text(made, encoding="utf-8")
-            partial.replace(page)
+            write(page, lambda partial, made=made: partial.write_text(made, encoding="utf-8"))
             print(page.relative_to(PROJECT))
     if check and pages:
         names = ", ".join(str(page.relative_to(PROJECT)) for page in pages)

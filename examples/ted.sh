@@ -9,13 +9,8 @@
 set -euo pipefail
 
 source=${SOURCE:-gl} target=en MERGES=${MERGES:-4000}
-corpus=ted dataset=ted.$source-en.$MERGES size=iwslt_de_en
-preparation=(--pretokenised --bpe-operations "$MERGES")
-training=(--share-all-embeddings --dropout 0.3 --weight-decay 1e-4 --patience 10)
-batch=4096 rate=5e-4 warmup=4000 updates=20000
-checkpoints=epoch average=5
-generation=(--beam 5)
-
+corpus=ted dataset=ted.$source-en.$MERGES
+. "$(dirname "$0")/shared/ted.sh"
 . "$(dirname "$0")/recipe.sh"
 follow_plan "CMU 11-731, bilingual LSTM with tuned dropout, BLEU of tokens: gl-en 16.5, az-en 3.0;
 CMU 11-737, fairseq's transformer_iwslt_de_en, az-en 3.01"

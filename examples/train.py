@@ -1,4 +1,4 @@
-"""Runs the trainings of trainings.toml's groups, several at a time, and writes a record of each to results/.
+"""Runs the trainings of trainings.toml's groups, several at a time, and copies the record of each to results/.
 
     python examples/train.py multi30k g2p --mirror /data     # continues where it stopped, skips finished trainings
     python examples/train.py multi30k --list                 # the commands, and which of them have a record
@@ -11,7 +11,6 @@ The recipes and the code are read throughout, so start it in a checkout that nob
 import argparse
 import fnmatch
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -23,12 +22,14 @@ import time
 import tomllib
 from typing import NamedTuple
 
-PROJECT = pathlib.Path(__file__).resolve().parents[1]
+from record import PROJECT, VARIABLES
+
+from user_dir.errors import InputError
+from user_dir.tools.shared.records import RECORD, read_record, write_record
+
 TABLE = PROJECT / "examples/trainings.toml"
 RESULTS = PROJECT / "examples/results"
 RUNS = PROJECT / "runs/trainings"
-# Variables that recipes read from the environment; those that are set become part of the command.
-VARIABLES = "SOURCE SIZE GPUS PROCESSES MAX_TOKENS UPDATES AVERAGE BATCH SMOKE STEPS OMP_NUM_THREADS".split()
 GRACE = 20  # seconds between SIGTERM and SIGKILL
 
 
@@ -83,30 +84,16 @@ def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
     return [training for _, training in sorted(by_seed, key=lambda pair: pair[0])]
 
 
-def commit() -> str:
-    """The checkout's commit, and "dirty" if files that git tracks are modified, except records and pages."""
-    git = ["git", "-C", str(PROJECT)]
-    try:
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!examples/results", ":!*.md"]
-        return head + (" dirty" if subprocess.run(changed, capture_output=True, text=True, check=True).stdout else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "no checkout"
-
-
 class Running:
     """A running training, in its own session, so that all its processes can be ended together."""
 
     def __init__(self, training: Training, mirror: pathlib.Path | None):
         self.training = training
         variables, words = training.command(mirror)
-        self.command = shlex.join([*(f"{name}={value}" for name, value in variables.items()), *words])
         training.run.mkdir(parents=True, exist_ok=True)
         self.log = training.run.with_name(f"{training.name}.log")
         # Recipes use this Python's environment and do not install into it, because two must not do so at a time.
         path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self.note(commit=commit(), command=self.command, begun=begun)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 ["nice", "-n", "19", "bash", *words],
@@ -117,20 +104,9 @@ class Running:
                 stderr=log,
                 start_new_session=True,
             )
-        self.status = None
 
     def ended(self) -> bool:
-        if self.status is None:
-            pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
-            if pid:
-                self.process.returncode = self.status = os.waitstatus_to_exitcode(status)
-                self.note(status=self.status, peak_kib=usage.ru_maxrss)  # of its largest process
-        return self.status is not None
-
-    def note(self, **facts) -> None:
-        """Adds a line to the run's starts and ends, which record.py reads."""
-        with open(self.training.run / "starts.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(facts) + "\n")
+        return self.process.poll() is not None
 
     def signal(self, number: int) -> bool:
         """Sends a signal; returns whether any process is left."""
@@ -184,12 +160,15 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
 
 
 def finish(job: Running) -> str | None:
-    """Writes the record of a training that has ended; returns the reason if that is not possible."""
-    if job.status:
-        return f"ended with status {job.status}; see the end of {job.log}"
-    script = [sys.executable, PROJECT / "examples/record.py", job.training.run, job.training.record, job.training.row]
-    done = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True)
-    return f"no record: {done.stderr.strip()[-500:]}" if done.returncode else None
+    """Copies the record of a training that has ended; returns the reason if that is not possible."""
+    training = job.training
+    if job.process.returncode:
+        return f"ended with status {job.process.returncode}; see the end of {job.log}"
+    try:
+        write_record(training.record, {"row": training.row, **read_record(training.run / RECORD)})
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def end(running: list[Running]) -> None:

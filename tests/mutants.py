@@ -1,11 +1,12 @@
 """Small faults, made one at a time, and the test that must notice each: python tests/mutants.py [WORD ...]
 
-MUTANTS lists a file, a line's text in it, what stands there instead, and the test. Everything is done in a copy of the
-checkout, by copies of one process that has imported torch and fairseq: some seconds each. With words only the mutants
-are tried in whose file or test one of them occurs. Ends with the number of those that were noticed, and with status 1
-if one was not.
+mutants.toml lists a file, a line's text in it, what stands there instead, and the test. Everything is done in a copy of
+the checkout, by copies of one process that has imported torch and fairseq: some seconds each. With words only the
+mutants are tried in whose file or test one of them occurs. Ends with the number of those that were noticed, and with
+status 1 if one was not.
 """
 
+import argparse
 import os
 import pathlib
 import shutil
@@ -42,11 +43,11 @@ def copy_checkout(folder: pathlib.Path) -> None:
             shutil.copy(PROJECT / name, folder / name)
 
 
-def run_tests(folder: pathlib.Path, tests: list[str]) -> int:
-    """pytest's exit status in a copy of this process; 1 also where time was over."""
+def run_tests(folder: pathlib.Path, tests: list[str], seconds: int = 0) -> int:
+    """pytest's exit status in a copy of this process; 1 also where time was over (0: there is no limit)."""
     child = os.fork()
     if child == 0:
-        signal.alarm(SECONDS)
+        signal.alarm(seconds)
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         for stream in (1, 2):
@@ -71,7 +72,7 @@ def noticed(folder: pathlib.Path, mutant: Mutant) -> bool:
         raise ValueError(f"{mutant.file} has {mutant.line!r} {text.count(mutant.line)} times and not once")
     file.write_text(text.replace(mutant.line, mutant.instead), encoding="utf-8")
     try:
-        status = run_tests(folder, [mutant.test])
+        status = run_tests(folder, [mutant.test], SECONDS)
     finally:
         file.write_text(text, encoding="utf-8")
     if status not in (0, 1):
@@ -103,4 +104,6 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="a part of the name of a file or a test")
+    main(parser.parse_args().words)

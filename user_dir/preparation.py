@@ -68,8 +68,13 @@ def codes_of(prepared: Preparation, source: str) -> pathlib.Path:
     return prepared.folder / "bpe" / (f"codes.{source}" if prepared.separate else "codes")
 
 
+def vocabulary_of(codes: pathlib.Path) -> pathlib.Path:
+    """The dictionary beside subword codes, to which subwords are limited; only `prepare.py --like` writes one."""
+    return codes.with_name(codes.name.replace("codes", "vocabulary"))
+
+
 def read_codes(path: pathlib.Path) -> BPE:
-    """subword-nmt's codes.
+    """subword-nmt's codes; subwords that the dictionary beside them lacks, if there is one, are split further.
 
     Raises:
         InputError: if they are missing or malformed
@@ -80,6 +85,8 @@ def read_codes(path: pathlib.Path) -> BPE:
             codes = BPE(stream)
         if codes.version not in ((0, 1), (0, 2)):
             raise ValueError(f"version {'.'.join(map(str, codes.version))}")
+        if (vocabulary := vocabulary_of(path)).is_file():
+            codes.vocab = {line.rpartition(" ")[0] for line in vocabulary.read_text(encoding="utf-8").split("\n")}
     except FileNotFoundError:
         raise InputError(
             f"there are no subword codes {path}: "
@@ -106,6 +113,9 @@ def joined(subwords: str) -> str:
 class PreparedText:
     """Converts text to subwords and back, for a model that translates `source` to `target`.
 
+    Attributes:
+        natural: the text is as people write it, not in tokens
+
     Raises:
         InputError: if the subword codes are missing or malformed
     """
@@ -115,6 +125,26 @@ class PreparedText:
         self.codes = read_codes(codes_of(prepared, source))
         self.normaliser, self.tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
         self.detokeniser = MosesDetokenizer(target)
+        self.language = re.split("[_-]", source)[0].lower()
+        self.abbreviations = frozenset(self.tokeniser.NONBREAKING_PREFIXES)
+        self.natural = prepared.tokenise
+
+    def sentences(self, text: str) -> list[str]:
+        """The sentences of a line of `natural` text: sentencex's, except that none ends in one of Moses' abbreviations.
+
+        Raises:
+            ModuleNotFoundError: where sentencex is not installed
+        """
+        from sentencex import segment
+
+        sentences, unfinished = [], ""
+        for part in segment(self.language, tidied(text)):
+            unfinished += part
+            last = unfinished.split()[-1:]
+            if not (last and last[0].endswith(".") and last[0][:-1] in self.abbreviations):
+                sentences.append(unfinished)
+                unfinished = ""
+        return [*sentences, unfinished] if unfinished else sentences
 
     def encode(self, text: str) -> str:
         """Subwords separated by spaces, as in the files that data-prep leaves in bpe/."""
@@ -138,5 +168,6 @@ class PreparedText:
 class SplitText:
     """Text that consists of subwords already: translations are tokens."""
 
+    natural = False
     encode = staticmethod(tidied)
     decode = staticmethod(joined)

@@ -23,6 +23,8 @@ from .training.bpe_dropout import with_bpe_dropout
 from .training.input import refuse_checkpoints, refuse_folder, refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
+from .training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
+from .training.validation import Sample
 
 
 @dataclass
@@ -38,6 +40,7 @@ class CheckedTranslationConfig(TranslationConfig):
         "(Provilkov et al. 2020); needs data of data-prep/prepare.py",
     )
     bpe_dropout_side: ChoiceEnum(["both", "source", "target"]) = option("both", "the side of --bpe-dropout")
+    valid_pairs: int = option(0, "validate on this many pairs, always the same ones (default: on all)")
     seed: int = II("common.seed")
 
 
@@ -48,6 +51,7 @@ class CheckedTranslationTask(TranslationTask):
     - It refuses unusable data, checkpoints, processes and options before a training begins.
     - It searches with BeamSearchGenerator, and offers the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
+    - --patience and the clock in the log count on over restarts; --valid-pairs validates on a sample.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
 
@@ -60,7 +64,7 @@ class CheckedTranslationTask(TranslationTask):
         return super().setup_task(cfg, **kwargs)
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """As fairseq's; the training set gets --bpe-dropout.
+        """As fairseq's; the training set gets --bpe-dropout, and others --valid-pairs.
 
         Raises:
             InputError: if there are no subword codes beside the data, for word alignments, and for no probability
@@ -68,6 +72,8 @@ class CheckedTranslationTask(TranslationTask):
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.cfg.bpe_dropout and split == self.cfg.train_subset:
             self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
+        if self.cfg.valid_pairs and split != self.cfg.train_subset:
+            self.datasets[split] = Sample(self.datasets[split], self.cfg.valid_pairs)
 
     def build_model(self, cfg, from_checkpoint=False):
         """Called by fairseq to train the model, or to load a checkpoint into it.
@@ -114,6 +120,17 @@ class CheckedTranslationTask(TranslationTask):
             self.epochs = make_iterator(kwargs.get("epoch", 1))
             self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches  # of later epochs
         return self.epochs
+
+    def get_checkpoint_dict(self) -> dict:
+        """Called by fairseq to save what `set_checkpoint_dict` gets when the training continues."""
+        options = training_options(self.cfg)
+        if options is None:
+            return {}
+        return {type(self).__name__: {"seconds": seconds_so_far(), **patience_so_far(options.best_checkpoint_metric)}}
+
+    def set_checkpoint_dict(self, state: dict) -> None:
+        continue_clock(state.get("seconds", 0.0))
+        continue_patience(state, self.cfg._get_root())
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)

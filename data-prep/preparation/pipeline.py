@@ -14,6 +14,7 @@ from . import subwords
 from .binarising import import_fairseq, make_data_bin
 from .cleaning import Cleaner, remedy, without_repeats
 from .corpora import PARTS, Corpus, OwnFiles
+from .earlier import Earlier, report_unknown
 from .errors import PreparationError
 from .extracting import extract, extract_as_published
 from .locking import locked
@@ -22,6 +23,7 @@ from .stages import Stages
 from .text import read_lines, write_columns, write_lines
 from .tokenising import tokenise_lines, tokeniser
 
+VOCABULARY = "vocabulary"  # in bpe/, with --like: no subword is made that this dictionary lacks
 DISK_FACTOR = 8  # bytes written by all stages per byte of text; 7 were measured on Tatoeba
 MANY = 1 / 4  # the share of pairs dropped by a stage from which on the user is warned
 FEW = 50  # the user is warned of fewer validation or test pairs
@@ -45,6 +47,8 @@ class Preparation:
     separate_bpe: bool = False
     bpe_operations: int
     workers: int
+    like: Earlier | None = None  # its subwords and dictionaries are used
+    new_characters: bool = False  # appended to those dictionaries
 
     def __post_init__(self) -> None:
         self.pool = ProcessPoolExecutor(self.workers, initializer=start_worker)
@@ -58,6 +62,11 @@ class Preparation:
     def as_published(self) -> bool:
         """Whether the corpus has a published split and cleaning; then its punctuation is not normalised."""
         return bool(self.source.valid_every)
+
+    @property
+    def normalise(self) -> bool:
+        """Whether punctuation is normalised."""
+        return self.like.normalise if self.like else not self.as_published
 
     def run(self) -> None:
         """Runs every stage that is not finished."""
@@ -82,7 +91,7 @@ class Preparation:
             tokens |= {"tokenise": False, "normalise": False}
         else:
             tokens["sacremoses"] = installed("sacremoses")
-        if self.as_published:
+        if not self.normalise:
             tokens["normalise"] = False
         stages.run("tok", tokens, self.tok)
         stages.run("clean", limits, self.clean)
@@ -92,8 +101,12 @@ class Preparation:
     def run_last_stages(self, stages: Stages) -> None:
         """Subwords and binary data."""
         pieces = {"operations": self.bpe_operations, "separate": self.separate_bpe}
+        if self.like:
+            pieces |= {"like": self.like.identity(), "new_characters": self.new_characters}
         stages.run("bpe", pieces | {"subword-nmt": installed("subword-nmt")}, self.bpe)
         stages.run("data-bin", {"source": self.languages[0], "target": self.languages[1]}, self.data_bin)
+        if self.like:
+            report_unknown(stages.manifest["stages"]["data-bin"]["counts"], self.new_characters)
         print(f"{self.output / 'data-bin'} is ready")
 
     def about(self) -> dict:
@@ -143,7 +156,7 @@ class Preparation:
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = self.output / "raw" / name
-                options = (language, self.lowercase, not self.as_published, not self.pretokenised)
+                options = (language, self.lowercase, self.normalise, not self.pretokenised)
                 counts[name] = map_file(self.pool, tokenise_lines, text, folder / name, *options)
         return counts
 
@@ -164,30 +177,40 @@ class Preparation:
         return {"in": kept + sum(dropped.values()), "dropped": dropped, "train": kept}
 
     def bpe(self, folder: Path) -> dict:
-        """Subword codes learned from the training texts, and all texts in these subwords."""
+        """All texts in subwords, whose codes are learned from the training texts or are those of `like`."""
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
-        if self.separate_bpe:
-            codes = {language: folder / f"codes.{language}" for language in self.segmented}
-            learned = {codes[language].name: [train[language]] for language in self.segmented}
-        else:
-            codes = dict.fromkeys(self.languages, folder / "codes")
-            learned = {"codes": list(train.values())}
         for _ in range(min(self.workers, 2)):  # learning uses one core only; data_bin needs at most two for long
             self.pool.submit(import_fairseq)
-        counts = {name: subwords.learn(texts, folder / name, self.bpe_operations) for name, texts in learned.items()}
+        counts, files = {}, {}
+        for languages in [[language] for language in self.segmented] if self.separate_bpe else [self.languages]:
+            names = [f"{kind}.{languages[0]}" if self.separate_bpe else kind for kind in ("codes", VOCABULARY)]
+            codes, vocabulary = (folder / name for name in names)
+            texts = [train[language] for language in languages]
+            if self.like:
+                shutil.copyfile(self.like.codes(languages[0]), codes)
+                known = self.like.dictionary(languages[0])
+                new = subwords.unknown_pieces(texts, codes, known) if self.new_characters else {}
+                counts[vocabulary.name] = subwords.extend(known, new, vocabulary)
+            else:
+                counts[codes.name] = subwords.learn(texts, codes, self.bpe_operations)
+            files |= dict.fromkeys(languages, (codes, vocabulary) if self.like else (codes,))
         for language in self.languages:
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = train[language] if part == "train" else self.output / "tok" / name
-                if language in codes:
-                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, codes[language])
+                if language in files:
+                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *files[language])
                 else:
                     counts[name] = write_lines(folder / name, read_lines(text))
         return counts
 
     def data_bin(self, folder: Path) -> dict:
         """fairseq's binary data; one dictionary for both languages if they share their subwords."""
-        return make_data_bin(self.output / "bpe", folder, *self.languages, not self.separate_bpe, self.pool)
+        given = None
+        if self.like:
+            names = [f"{VOCABULARY}.{language}" if self.separate_bpe else VOCABULARY for language in self.languages]
+            given = [self.output / "bpe" / name for name in names]
+        return make_data_bin(self.output / "bpe", folder, *self.languages, not self.separate_bpe, self.pool, given)
 
 
 def report(raw: dict, clean: dict) -> None:

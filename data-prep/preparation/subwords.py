@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,17 +12,25 @@ from subword_nmt.apply_bpe import BPE
 
 from .errors import PreparationError
 from .parallel import progress
-from .text import read_lines
+from .text import read_lines, write_lines
 from .tokenising import CACHE
 
+SPECIAL = 4  # symbols of fairseq's that its dictionaries do not list: <s>, <pad>, </s>, <unk>
 
-def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
-    """Learns at most `operations` merges from all the tokenised texts; returns the number of merges."""
+
+def count_words(texts: Iterable[Path]) -> Counter[str]:
+    """How often each word occurs in the tokenised texts."""
     words: Counter[str] = Counter()
     for text in texts:
         for line in progress(read_lines(text), f"counting words of {text.name}", unit=" lines"):
             words.update(line.split(" "))
     words.pop("", None)
+    return words
+
+
+def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
+    """Learns at most `operations` merges from all the tokenised texts; returns the number of merges."""
+    words = count_words(texts)
     if max(map(len, words), default=0) < 2:
         raise PreparationError("no training text has a word of two letters: there are no subwords to learn; add text")
     # subword-nmt's own progress bar would also appear in log files.
@@ -32,11 +41,38 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
     return sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
 
 
+def symbols(dictionary: Path) -> set[str]:
+    """The subwords in fairseq's dictionary."""
+    return {line.rpartition(" ")[0] for line in read_lines(dictionary)}
+
+
+def unknown_pieces(texts: Iterable[Path], codes: Path, dictionary: Path) -> Counter[str]:
+    """How often the tokenised texts have each subword that the dictionary lacks: characters, with or without @@."""
+    split, known = _splitter(codes, dictionary), symbols(dictionary)
+    pieces: Counter[str] = Counter()
+    for word, count in count_words(texts).items():
+        for piece in split(word).split(" "):
+            if piece not in known:
+                pieces[piece] += count
+    return pieces
+
+
+def extend(dictionary: Path, new: dict[str, int], path: Path) -> int:
+    """Writes the dictionary with the `new` subwords after its own, as fairseq does; returns their number."""
+    lines, known = [*read_lines(dictionary)], symbols(dictionary)
+    lines += [f"{piece} {count}" for piece, count in sorted(new.items(), key=lambda item: (-item[1], item[0]))]
+    unused = (name for number in itertools.count() if (name := f"madeupword{number:04d}") not in known)
+    while new and (len(lines) + SPECIAL) % 8:
+        lines.append(f"{next(unused)} 0")
+    write_lines(path, lines)
+    return len(new)
+
+
 @functools.cache  # once in each worker process
-def _splitter(codes: Path) -> Callable[[str], str]:
-    """A function from a word to its subwords, with a cache."""
+def _splitter(codes: Path, vocabulary: Path | None = None) -> Callable[[str], str]:
+    """A function from a word to its subwords, with a cache; subwords that the vocabulary lacks are split further."""
     with open(codes, encoding="utf-8", newline="\n") as stream:
-        encoder = BPE(stream)
+        encoder = BPE(stream, vocab=vocabulary and symbols(vocabulary))
 
     @functools.lru_cache(CACHE)
     def split(word: str) -> str:
@@ -47,7 +83,7 @@ def _splitter(codes: Path) -> Callable[[str], str]:
     return split
 
 
-def segment_lines(lines: list[str], codes: Path) -> list[str]:
+def segment_lines(lines: list[str], codes: Path, vocabulary: Path | None = None) -> list[str]:
     """Each tokenised line split into subwords; all but the last of each word end in @@."""
-    split = _splitter(codes)
+    split = _splitter(codes, vocabulary)
     return [" ".join([split(word) for word in line.split(" ") if word]) for line in lines]

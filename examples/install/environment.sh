@@ -93,7 +93,9 @@ if ! installed; then
         hash -r  # python is this one from now on
       fi
       install_project
-      for has in "" "$extras" ${extras/dev/plot}; do echo "$wanted" > "$note.$has.installed"; done  # dev includes plot
+      for has in "" "$extras" ${extras%,*} ${extras/dev/plot} ${extras/dev/plot,ctranslate2}; do  # dev includes both
+        echo "$wanted" > "$note.$has.installed"
+      done
     fi
   } 9<> "$note.lock"
 fi

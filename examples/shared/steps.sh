@@ -156,6 +156,8 @@ train() {
 average() {
   run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
+  # With it nmt-translate answers in a second; without CTranslate2, and of a model that it does not compute, none is written.
+  run python -m user_dir.tools.export_ctranslate2 "$run/average.pt" --output "$run/ctranslate2" --if-possible
 }
 
 translate() {
@@ -171,6 +173,10 @@ translate() {
 
 score() {
   run show_and_keep "$run/score.txt" python -m user_dir.tools.score "$run/generate.log" "${reference[@]}"
+}
+
+record() {  # also for train.py and user_dir.tools.compare
+  run python examples/record.py end "$run"
 }
 
 ends_with() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
@@ -225,5 +231,6 @@ open_run() {  # before anything is written to the folder
   if [ "$host" = 0 ]; then
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
+    python examples/record.py begin "$run" "${typed[@]}"
   fi
 }

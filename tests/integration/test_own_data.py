@@ -13,10 +13,13 @@ SMALLER = {
     "--bpe-operations 4000": "--bpe-operations 60",
     "--branch-frozen-updates 400": "--branch-frozen-updates 0",
     "--warmup-updates 250": "--warmup-updates 2",
+    "--branch-frozen-updates 200": "--branch-frozen-updates 0",
     "2400": "16",
+    "1200": "16",
     "--max-tokens 1000": "--max-tokens 100",  # several batches an epoch: at its end fairseq saves none of its updates
     "--save-interval-updates 25": "--save-interval-updates 2",
     "nmt-translate": "python -m user_dir.tools.translate",
+    "nmt-export-ctranslate2": "python -m user_dir.tools.export_ctranslate2 --if-possible",
 }
 
 
@@ -28,7 +31,8 @@ def blocks() -> list[str]:
 
 
 def test_from_text_to_a_translated_sentence(blocks, tmp_path):
-    script = "".join(blocks[:4])
+    (further,) = [block for block in blocks if "--finetune-from-model" in block]
+    script = "".join([*blocks[1:5], further])
     for typed, here in SMALLER.items():
         assert typed in script
         script = script.replace(typed, here)
@@ -41,8 +45,10 @@ def test_from_text_to_a_translated_sentence(blocks, tmp_path):
             (tmp_path / f"data/tatoeba.fr-en/raw/{part}.{language}").write_text("".join(f"{line}\n" for line in text))
     for name in ("user_dir", "data-prep"):
         (tmp_path / name).symlink_to(PROJECT / name)
+    (tmp_path / "other").symlink_to("data/tatoeba.fr-en/raw")
     printed = run("bash", "-euc", script, cwd=tmp_path).stdout
-    assert "| runs/mine/test.en | " in printed
+    assert "| runs/mine/test.en | " in printed and "<unk>: 0 of " in printed
+    assert "runs/other/average.pt: the average of " in printed
     assert (tmp_path / "runs/mine/test.en").read_text(encoding="utf-8").count("\n") == 5
     assert len(re.findall(r"^D-\d", (tmp_path / "runs/mine/generate.log").read_text(), re.MULTILINE)) == 5
 

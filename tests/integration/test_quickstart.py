@@ -1,5 +1,6 @@
 """examples/quickstart.sh itself, on a few hundred pairs of the real corpus and a few updates; README.md's commands."""
 
+import importlib.util
 import re
 import sys
 
@@ -43,8 +44,10 @@ def test_quickstart(finished):
         assert str(folder / picture) in done.stdout and (folder / picture).read_bytes().startswith(b"\x89PNG")
     *_, title, command = done.stdout.splitlines()
     assert title.startswith("== translate a sentence of your own") and command.startswith("nmt-translate ")
-    answer = run("bash", "-c", command).stdout  # as a reader pastes it
-    assert answer.endswith("\n") and answer.count("\n") == 1
+    answer = run("bash", "-c", command)  # as a reader pastes it
+    assert answer.stdout.endswith("\n") and answer.stdout.count("\n") == 1
+    engine = "CTranslate2" if importlib.util.find_spec("ctranslate2") else "torch"
+    assert f"translate: with {engine}" in answer.stderr
 
     again = run_quickstart(folder)
     assert again.returncode == 0 and "average.pt is there" in again.stdout

@@ -1,6 +1,7 @@
 """A recipe for real, on a tiny mirror: every step, going on where it stopped, several processes, what goes wrong."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -34,6 +35,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     assert "run/trained is there" in rest.stdout and "update 30 of 30" not in rest.stdout
     assert len((tmp_path / "run/translations.de").read_text().splitlines()) == 11
     assert "BLEU of tokens" in (tmp_path / "run/score.txt").read_text()
+    assert (tmp_path / "run/ctranslate2/model.bin").exists() == bool(importlib.util.find_spec("ctranslate2"))
     assert json.loads((tmp_path / "run/search.json").read_text()) == {"beam": 1, "max_len_b": 10}
     assert "Generate test with beam=1: BLEU4" in rest.stdout and rest.stdout.rstrip().endswith("prints it)")
 

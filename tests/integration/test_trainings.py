@@ -74,9 +74,9 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
         assert runner.returncode == 0, said + "".join(file.read_text()[-3000:] for file in runs.glob("*.log"))
     for name in names:
         record = json.loads((results / f"{name}.json").read_text())
-        assert record["seed"] == 1 and record["updates"] == 4 and record["starts"] == 2
+        assert record["seed"] == 1 and record["updates"] == 4 and record["starts"] == 1
         assert "max_update: 4" in record["ended"] and record["validation"][-1]["update"] == 4
-        assert record["parameters"] > 0 and record["peak_mib_of_largest_process"] > 50
+        assert record["parameters"] > 0 and record["peak_memory_gb"] > 0.05
         assert len(record["corpus"]["sha256"]) == 64 and "SMOKE=1" in record["command"]
         assert record["scores"]["BLEU of tokens"]["signature"].startswith("BLEU|")
         assert "beam=1" in record["scores"]["BLEU4 of fairseq-generate"]["signature"]

@@ -1,5 +1,6 @@
 """The recipes' plans: commands, batch, updates and averaging for every family and number of GPUs; what they refuse."""
 
+import itertools
 import os
 import re
 import shutil
@@ -49,22 +50,28 @@ def option(text, name):
     return re.search(rf"{name} (\S+)", text)[1]
 
 
-@pytest.mark.parametrize("gpus", [0, 1, 2, 3, 4, 7, 8, 16, 64])
-@pytest.mark.parametrize("memory", [1000, 4096, 30000])
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_the_batch_does_not_depend_on_the_gpus(gpus, memory, nodes):
-    if gpus * nodes > 64:
-        return
-    for recipe, batch in (("wmt14.sh", 25000), ("iwslt14.sh", 4096), ("multi30k.sh", 8192)):
-        workers = max(gpus, 1) * nodes
-        if batch / workers < 310:
-            continue
-        text = plan(recipe, GPUS=gpus, MAX_TOKENS=memory, NODES=nodes)
-        tokens, passes = int(option(text, "--max-tokens")), int(option(text, "--update-freq"))
+def test_the_batch_does_not_depend_on_the_processes():
+    """As few passes as the memory allows, all of one size."""
+    cases = [*itertools.product((4096, 8192, 25000), (1000, 4096, 30000), (1, 2, 3, 4, 7, 8, 16, 64))]
+    calls = "".join(
+        f"share_batch {batch} {memory} {workers}; echo $max_tokens $update_freq\n" for batch, memory, workers in cases
+    )
+    found = bash("-euc", f". {EXAMPLES}/shared/batch.sh\n{calls}", env=os.environ).stdout.splitlines()
+    for (batch, memory, workers), line in zip(cases, found, strict=True):
+        tokens, passes = map(int, line.split())
         assert tokens <= memory and abs(tokens * passes * workers / batch - 1) < 0.02
-        assert passes == 1 or (passes - 1) * workers * memory < batch  # as few as that memory allows
-        assert ("torchrun" in text) == (workers > 1)
-        assert workers == 1 or f"--nnodes {nodes} --node-rank 0 --nproc-per-node {max(gpus, 1)} " in text
+        assert passes == 1 or (passes - 1) * workers * memory < batch
+
+
+@pytest.mark.parametrize("gpus, nodes", [(0, 1), (1, 1), (8, 1), (4, 2), (0, 2)])
+@pytest.mark.parametrize("recipe, batch", [("wmt14.sh", 25000), ("iwslt14.sh", 4096), ("multi30k.sh", 8192)])
+def test_the_batch_is_shared_among_all_processes(recipe, batch, gpus, nodes):
+    workers = max(gpus, 1) * nodes
+    text = plan(recipe, GPUS=gpus, NODES=nodes)
+    tokens, passes = int(option(text, "--max-tokens")), int(option(text, "--update-freq"))
+    assert tokens <= 4096 and abs(tokens * passes * workers / batch - 1) < 0.02
+    assert ("torchrun" in text) == (workers > 1)
+    assert workers == 1 or f"--nnodes {nodes} --node-rank 0 --nproc-per-node {max(gpus, 1)} " in text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -98,7 +105,7 @@ def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
         variables = {"FAMILY": family, "SMOKE": smoke, "MIRROR": tmp_path, "OUTPUT": "runs/elsewhere"}
         text = plan(recipe, "--clip-norm", "a b", examples=examples, **variables)
         steps = steps_of(text)
-        assert steps == ["prepare", "train", "average", "translate", "score", "to compare with"]
+        assert steps == ["prepare", "train", "average", "translate", "score", "record", "to compare with"]
         assert re.search(rf"(--mirror|en de) {tmp_path}\n", text)
         assert "--save-dir runs/elsewhere " in text and r"--clip-norm a\ b" in text
         assert smoke or "--encoder-layers 1" not in text
@@ -135,12 +142,27 @@ def test_the_settings_of_the_published_multi30k(target):
     text = plan("multi30k_published.sh", TARGET=target)
     last = {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in ("clip-norm", "adam-eps", "lr", "patience")}
     assert last == {"clip-norm": "25", "adam-eps": "1e-8", "lr": "5e-3", "patience": "10"}
-    assert "/data/multi30k-en-$2" in text and f"--target-lang {target} " in text
+    assert f"/data/multi30k-en-{target}\n" in text and f"--target-lang {target} " in text
+
+
+@pytest.mark.parametrize(("recipe", "detokenised"), [("wmt14.sh", True), ("multi30k.sh", False), ("g2p.sh", False)])
+def test_the_checkpoint_that_is_chosen(recipe, detokenised):
+    """By the same BLEU as the score: of text, or of tokens."""
+    text = plan(recipe, CHOOSE="bleu", VALID_PAIRS=300)
+    best = "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
+    assert "--eval-bleu " in text and best in text and "--valid-pairs 300" in text
+    assert ("--eval-bleu-detok moses" in text) == detokenised != ("--eval-tokenized-bleu" in text)
+    assert "/checkpoint_best.pt --output" in text
+    loss = plan(recipe, CHOOSE="loss")
+    assert "/checkpoint_best.pt --output" in loss and "bleu" not in loss and "--valid-pairs" not in loss
+    assert option(text, "--save-dir") != option(loss, "--save-dir")
 
 
 @pytest.mark.parametrize(
     ("recipe", "variables", "parts"),
     [
+        ("wmt14.sh", {"CHOOSE": "ter"}, ["CHOOSE=ter", "loss or bleu"]),
+        ("wmt14.sh", {"VALID_PAIRS": "half"}, ["VALID_PAIRS is half", "whole number"]),
         ("wmt14.sh", {"FAMILY": "transformers"}, ["FAMILY=transformers", "vaswani_transformer"]),
         ("wmt14.sh", {"SIZE": "huge"}, ["SIZE=huge", "base nor big"]),
         ("wmt14.sh", {"TARGET": "ru"}, ["TARGET=ru", "de nor fr"]),
@@ -344,7 +366,7 @@ def test_attention_weights_are_dropped_as_in_the_familys_paper(size, dropout):
 def test_the_quickstart_is_a_recipe(tmp_path):
     examples = copied(tmp_path)
     text = plan("quickstart.sh", "--seed", "7", examples=examples, MINUTES="0.6", UPDATES=30, FAMILY="x", STEPS="train")
-    assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score"]
+    assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score", "record"]
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
     assert option(text, "--last") == "4" and "--seed 7\n" in text
     assert "--disable-validation" in text
@@ -384,8 +406,57 @@ def test_slurm(tmp_path):
     done = bash(EXAMPLES / "slurm.sbatch", EXAMPLES / "wmt14.sh", "--dry-run", env=env)
     assert done.returncode == 0, done.stderr
     steps = [step for step in steps_of(done.stdout) if step != "to compare with"]
-    assert steps == ["prepare", "train", "train", "average", "translate", "score"]
+    assert steps == ["prepare", "train", "train", "average", "translate", "score", "record"]
     assert "\nsrun --kill-on-bad-exit=1 --cpus-per-task=12\n" in done.stdout
     assert re.findall(r"--node-rank (\d)", done.stdout) == ["0", "1"]
     assert done.stdout.count("--master-addr host7") == done.stdout.count("--master-port 20005") == 2
     assert "--max-tokens 3125" in done.stdout
+
+
+def test_own_text_gets_the_settings_for_its_size(tmp_path):
+    texts = [tmp_path / "mine.fr", tmp_path / "mine.pt_BR"]
+
+    def started(*arguments, **variables):
+        return bash(EXAMPLES / "own-data.sh", *arguments, env={"PATH": os.environ["PATH"], "GPUS": "0", **variables})
+
+    widths = {19_999: "--encoder-embed-dim 256", 20_000: "_tiny ", 100_000: "_iwslt_de_en ", 1_000_000: "_base "}
+    for pairs, said in widths.items():
+        texts[0].write_text("a\n" * pairs)
+        texts[1].touch()
+        done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="--lowercase")
+        assert done.returncode == 0 and said in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
+        text = " ".join(done.stdout.replace("\\\n", "").split())
+        assert (
+            f"--train {texts[0]} {texts[1]} --source-lang fr --target-lang pt_BR --output data/own.mine.fr-pt_BR"
+            in text
+        )
+        assert "--lowercase" in text and "--patience 10" in text
+        assert text.endswith('average.pt "a sentence"')
+    for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"]):
+        done = started(*wrong)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
+
+
+def test_several_languages_in_one_model(tmp_path):
+    """Each source sentence begins with its target language; scores are of each language."""
+    for target, first in (("en", "<2en> gl train 1"), ("mul", "<2gl> en train 1")):
+        functions = plan("multilingual.sh", TARGET=target).partition("\n# prepare")[0].partition("\n")[2]
+        for language in ("gl", "az"):
+            raw = tmp_path / f"{language}-en/raw"
+            raw.mkdir(parents=True, exist_ok=True)
+            for side, part in ((side, part) for side in (language, "en") for part in ("train", "valid", "test")):
+                (raw / f"{part}.{side}").write_text(f"{side} {part} 1\n{side} {part} 2 3 4 5 6 {language}\n")
+        source = {"en": "mul", "mul": "en"}[target]
+        joined = bash("-euc", f"{functions}\njoin {source} {target} {tmp_path} gl az", env=os.environ)
+        assert joined.returncode == 0, joined.stderr
+        lines = (tmp_path / f"train.{source}").read_text().splitlines()
+        assert lines[0] == first and len(lines) == 4
+        assert lines[2].startswith("<2en> az" if target == "en" else "<2az> en")
+        translations = tmp_path / f"test.{target}"  # all right but for the second language's last sentence
+        right = translations.read_text().splitlines()
+        translations.write_text("\n".join([*right[:3], "x"]) + "\n")
+        scored = bash("-euc", f"{functions}\nscore_languages {target} {tmp_path} {translations} gl az", env=os.environ)
+        names, _, scores = scored.stdout.splitlines()
+        assert names == "| BLEU of tokens | gl | az |"
+        assert scores.startswith("| | 100.00 | ") and float(scores.split("|")[3]) < 50
+    assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)

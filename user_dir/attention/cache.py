@@ -49,6 +49,7 @@ class SourceCache:
 
     def __init__(self, k: Tensor, v: Tensor, mask: Tensor | None, beams: int):
         self.k, self.v, self.mask, self.beams = k, v, mask, beams
+        self.words_first: Tensor | None = None  # [B, S]: where keys that were padded on their left stood
         self.steps = 0  # queries so far, of each row
         self.constants = {}
 
@@ -73,8 +74,9 @@ class SourceCache:
                 order = order[:: self.beams] // self.beams
             else:
                 order, self.beams = order // self.beams, 1
-        self.k, self.v = self.k.index_select(0, order), self.v.index_select(0, order)
-        self.mask = None if self.mask is None else self.mask.index_select(0, order)
+        self.k, self.v, self.mask, self.words_first = (
+            None if x is None else x.index_select(0, order) for x in (self.k, self.v, self.mask, self.words_first)
+        )
 
 
 def cache_of(attention, incremental_state: dict | None) -> Cache | SourceCache | None:

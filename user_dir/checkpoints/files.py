@@ -47,3 +47,12 @@ def options(state: dict, group: str) -> dict:
     """
     saved = state["cfg"].get(group, {})
     return saved if isinstance(saved, dict) else vars(saved)
+
+
+def without_training_state(state: dict) -> dict:
+    """`state` without the optimizer's state, which would not belong to changed parameters."""
+    state["last_optimizer_state"] = None
+    # fairseq's exponential moving average of the last checkpoint does not belong to them, either.
+    state.get("extra_state", {}).pop("ema", None)
+    state.get("extra_state", {}).pop("ema_fp32_params", None)
+    return state

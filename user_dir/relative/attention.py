@@ -20,9 +20,7 @@ from ..attention.masks import additive
 from ..attention.multihead import MultiheadAttention, at_least_float32
 from ..config import VariantConfig
 from ..errors import InputError
-from .kernel import RelativeAttention
-
-WORDS_FIRST = "words first"  # entry of a cache's constants: the order in which a padded source was cached
+from .kernel import RelativeAttention, distance_rows
 
 
 class RelativeMultiheadAttention(MultiheadAttention):
@@ -73,9 +71,11 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
         """As in MultiheadAttention; fairseq pads a source on its left, and its positions are those of its words."""
+        if self.self_attention:
+            return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
         cache = cache_of(self, incremental_state)
-        words_first = None if cache is None else cache.constants.get(WORDS_FIRST)  # [B, S], a permutation of each row
-        if self.encoder_decoder_attention and cache is None and key_padding_mask is not None:
+        words_first = None if cache is None else cache.words_first  # [B, S], a permutation of each row
+        if cache is None and key_padding_mask is not None:
             words_first = key_padding_mask.int().argsort(dim=1, stable=True)
             key = key.gather(0, words_first.T[:, :, None].expand_as(key))
             key_padding_mask = key_padding_mask.gather(1, words_first)
@@ -83,16 +83,10 @@ class RelativeMultiheadAttention(MultiheadAttention):
         if words_first is None:
             return heads, weights
         if incremental_state is not None:
-            cache_of(self, incremental_state).constants[WORDS_FIRST] = words_first
+            cache_of(self, incremental_state).words_first = words_first
         if weights is not None:
             weights = torch.empty_like(weights).scatter_(3, words_first[:, None, None].expand_as(weights), weights)
         return heads, weights
-
-    def reorder_incremental_state(self, incremental_state, new_order: Tensor):
-        cache = cache_of(self, incremental_state)
-        if cache is not None and WORDS_FIRST in cache.constants:
-            cache.constants[WORDS_FIRST] = cache.constants[WORDS_FIRST].index_select(0, new_order)
-        return super().reorder_incremental_state(incremental_state, new_order)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Called by fairseq; `attend` takes its queries for successive positions, so beams are not grouped."""
@@ -100,14 +94,15 @@ class RelativeMultiheadAttention(MultiheadAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
         """As MultiheadAttention.attend, by eq. 3–4."""
         if self.relative_scalars is not None:
-            b = self.relative_scalars[..., self.row(q.size(2), k, first_query)].to(q.dtype)  # [h, T, S]
+            rows = distance_rows(q.size(2), k.size(2), self.distance, first_query, k.device)
+            b = self.relative_scalars[..., rows].to(q.dtype)  # [h, T, S]
             mask = b if mask is None else additive(mask, q.dtype) + b
             return super().attend(q, k, v, mask, need_weights, first_query)
         tables, wide = (self.relative_keys, self.relative_values), at_least_float32(q.dtype)
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: each key has one distance, so a^K and a^V can be added to keys and values.
             with torch.autocast(q.device.type, enabled=False):  # which would round them
-                row = self.row(1, k, first_query)[0]
+                row = distance_rows(1, k.size(2), self.distance, first_query, k.device)[0]
                 k, v = (x.to(wide) if a is None else x + a[..., row, :].to(wide) for x, a in zip((k, v), tables))
                 mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
                 heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
@@ -119,12 +114,6 @@ class RelativeMultiheadAttention(MultiheadAttention):
             return RelativeAttention.apply(
                 q, k, v, mask, *tables, radius, first_query, self.dropout_now(), need_weights
             )
-
-    def row(self, queries: int, k: Tensor, first_query: int) -> Tensor:
-        """[T, S]: the row of a table for each query and each of the keys k [B, h, S, d_k]."""
-        query = torch.arange(first_query, first_query + queries, device=k.device)[:, None]
-        distances = torch.arange(k.size(2), device=k.device) - query
-        return distances.clamp_(-self.distance, self.distance) + self.distance
 
     def rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −radius … radius, for each head: [h, 2·radius+1, d_z]."""

@@ -142,13 +142,14 @@ def groups(q: Tensor, positions: int) -> list[slice]:
     return [slice(start, min(start + size, h)) for start in range(0, h, size)]
 
 
+def distance_rows(length: int, positions: int, radius: int, first_query: int, device: torch.device) -> Tensor:
+    """[T, S]: the row of a table [r, …] for distance s − (first_query + t), clipped to −radius … radius."""
+    query = torch.arange(first_query, first_query + length, device=device)[:, None]
+    return (torch.arange(positions, device=device) - query).clamp_(-radius, radius).add_(radius)
+
+
 @functools.lru_cache(maxsize=4)
 def index_of_rows(length: int, positions: int, radius: int, first_query: int, device: torch.device) -> Tensor:
-    """[T·S]: where the row of distance s − (first_query + t) stands in [T, r].
-
-    All layers of a model ask for the same.
-    """
-    key = torch.arange(positions, device=device)
-    query = torch.arange(length, device=device)[:, None]
-    rows = (key - (first_query + query)).clamp_(-radius, radius).add_(radius)
-    return rows.add_(query * (2 * radius + 1)).flatten()
+    """[T·S]: where those rows stand in [T, r]. All layers of a model ask for the same."""
+    rows = distance_rows(length, positions, radius, first_query, device)
+    return rows.add_(torch.arange(length, device=device)[:, None] * (2 * radius + 1)).flatten()

@@ -1,41 +1,104 @@
 """Text in, text out, with CTranslate2: a Translator for a folder that tools/export_ctranslate2 wrote.
 
 Besides the model the folder holds the preparation of its text (manifest.json, bpe/) and, in translator.json, the
-languages, the longest sentence and the run's settings of beam search. Neither torch nor fairseq need to be installed.
+languages, the longest sentence, the run's settings of beam search and which checkpoint it is. Neither torch nor fairseq
+need to be installed.
 """
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
 import pathlib
 import shutil
+import zipfile
 from collections.abc import Callable
 
 from ..errors import InputError
-from ..preparation import PreparedText, SplitText, codes_of, preparation_of
-from .search_settings import checked, search_settings
+from ..preparation import PreparedText, SplitText, codes_of, preparation_of, vocabulary_of
+from .search_settings import checked, kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2
 
 FACTS = "translator.json"
 
 
+def fingerprint(checkpoint: pathlib.Path) -> str | None:
+    """Identifies what is in a checkpoint, in milliseconds: torch saves a zip archive, which lists its files' CRC-32.
+
+    None if it is no such archive, as of torch before 1.6, or is missing.
+    """
+    if not checkpoint.is_file():
+        return None
+    try:
+        with zipfile.ZipFile(checkpoint) as archive:
+            files = [(file.filename, file.file_size, file.CRC) for file in archive.infolist()]
+    except Exception:  # a damaged archive fails in many ways
+        return None
+    return hashlib.sha256(repr(files).encode()).hexdigest()
+
+
 def write_facts(
-    folder: pathlib.Path, data: pathlib.Path, languages: tuple[str, str], longest: int, search: dict
+    folder: pathlib.Path,
+    checkpoint: pathlib.Path,
+    data: pathlib.Path,
+    languages: tuple[str, str],
+    longest: int,
+    search: dict,
+    quantization: str | None = None,
 ) -> None:
-    """Writes into `folder` the files that translate text for a model trained on `data`.
+    """Writes into `folder` the files that translate text for `checkpoint`, a model trained on `data`.
 
     Args:
         longest: the most subwords of a sentence
         search: as from search_settings.kept_settings
+        quantization: of the weights, None if they are those of the checkpoint
     """
     if prepared := preparation_of(data):
         codes = codes_of(prepared, languages[0])
         (folder / "bpe").mkdir()
         shutil.copy(codes, folder / "bpe")
+        if (vocabulary := vocabulary_of(codes)).is_file():
+            shutil.copy(vocabulary, folder / "bpe")
         shutil.copy(prepared.folder / "manifest.json", folder)
     facts = {"source_lang": languages[0], "target_lang": languages[1], "longest": longest, "search": search}
+    facts |= {"checkpoint": fingerprint(checkpoint), "quantization": quantization}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+def read_facts(folder: pathlib.Path) -> dict:
+    """What `write_facts` has written into `folder`.
+
+    Raises:
+        InputError: if it is missing or malformed
+    """
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        types = [type(facts[name]) for name in ("source_lang", "target_lang", "longest")]
+        if types != [str, str, int] or facts["longest"] < 1:
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
+        raise InputError(f"{reason}: name a checkpoint, or export one") from None
+    return {**facts, "search": checked(facts.get("search", {}), folder / FACTS)}
+
+
+def difference(folder: pathlib.Path, checkpoint: pathlib.Path) -> str | None:
+    """Why the export in `folder` would not translate as `checkpoint` does now; None if it would.
+
+    Raises:
+        InputError: if a file is malformed
+    """
+    if not (folder / FACTS).exists():
+        return f"there is no {folder}"
+    facts, exported = read_facts(folder), fingerprint(checkpoint)
+    if exported is None or facts.get("checkpoint") != exported:
+        return f"{folder} was exported from another file than {checkpoint}"
+    if facts.get("quantization"):
+        return f"{folder} has the weights in {facts['quantization']}"
+    if facts["search"] != kept_settings(checkpoint.parent):
+        return f"{folder} has other settings of beam search than search.json beside {checkpoint}"
+    return None
 
 
 class ExportedTranslator(TextTranslator):
@@ -54,20 +117,12 @@ class ExportedTranslator(TextTranslator):
         import ctranslate2
 
         folder = pathlib.Path(folder)
-        try:
-            facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-            self.source_lang, target_lang = facts["source_lang"], facts["target_lang"]
-            self.longest, search = facts["longest"], facts.get("search", {})
-            if [*map(type, (self.source_lang, target_lang, self.longest))] != [str, str, int] or self.longest < 1:
-                raise ValueError
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
-            raise InputError(f"{reason}: name a checkpoint, or export one") from None
-        self.kept = checked(search, folder / FACTS)
+        facts = read_facts(folder)
+        self.source_lang, self.longest, self.kept = facts["source_lang"], facts["longest"], facts["search"]
         prepared = None if pretokenised else preparation_of(folder / FACTS)
         if not pretokenised and prepared is None:
             raise InputError(f"{folder} has no manifest.json of data-prep: tokenise the text yourself (--pretokenised)")
-        self.text = PreparedText(prepared, self.source_lang, target_lang) if prepared else SplitText()
+        self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
         with self.used():

@@ -4,6 +4,7 @@ This module needs neither torch nor fairseq, so that CTranslate2's models work w
 """
 
 import functools
+import importlib.util
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -46,17 +47,40 @@ class TextTranslator:
         """Text from subwords separated by spaces; tokens if the text is pretokenised."""
         return self.text.decode(subwords)
 
-    def translate(self, texts: Iterable[str], **search) -> list[str]:
-        """The best translation of each text, empty for a text without words. `search`: arguments of `search`."""
+    def rows(self, texts: Iterable[str], split_sentences: bool | None = None) -> list[str]:
+        """The texts in subwords (see `encode`), for `search`; each sentence of a text on a line of its own.
+
+        Args:
+            split_sentences: whether sentences are translated one by one (default: if the text is not in tokens already
+                and sentencex is installed)
+
+        Raises:
+            InputError: if text in tokens is to be split
+            ModuleNotFoundError: if sentencex is not installed
+        """
+        if split_sentences and not self.text.natural:
+            raise InputError("sentences are found in natural text only, and this is in tokens: do not split it")
+        if split_sentences is None:
+            split_sentences = self.text.natural and importlib.util.find_spec("sentencex") is not None
+        if not split_sentences:
+            return [self.encode(text) for text in texts]
+        return ["\n".join(map(self.encode, self.text.sentences(text))) for text in texts]
+
+    def translate(self, texts: Iterable[str], split_sentences: bool | None = None, **search) -> list[str]:
+        """The best translation of each text, empty for a text without words.
+
+        `split_sentences`: as for `rows`; `search`: arguments of `search`
+        """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: translate([text])")
-        return [hypotheses[0].text for hypotheses in self.search([self.encode(text) for text in texts], **search)]
+        return [hypotheses[0].text for hypotheses in self.search(self.rows(texts, split_sentences), **search)]
 
     def search(self, rows: list[str], nbest: int = 1, **beam_search) -> list[list[Hypothesis]]:
-        """The `nbest` best translations of each row of subwords (see `encode`), best first.
+        """The `nbest` best translations of each row of subwords (see `rows`), best first.
 
-        A row that is too long for the model is translated in pieces, whose translations are joined and whose scores are
-        averaged. `beam_search`: arguments of `best`.
+        The sentences of a row, and pieces of a sentence that is too long for the model, are translated one by one;
+        their translations are joined (the best ones, the second best ones, …) and their scores are averaged.
+        `beam_search`: arguments of `best`.
 
         Raises:
             InputError: for an invalid number
@@ -80,18 +104,22 @@ class TextTranslator:
         raise NotImplementedError
 
     def pieces(self, row: str) -> list[str]:
-        """Splits a row of subwords into pieces short enough for the model.
+        """Splits a row of subwords into its lines, and these into pieces short enough for the model.
 
         It splits after the end of a sentence if possible, else after a word, else anywhere.
         """
-        subwords, pieces = row.split(), []
-        while len(subwords) > self.longest:
-            ends = [end for end in range(1, self.longest + 1) if not subwords[end - 1].endswith(CONTINUED)]
-            sentences = [end for end in ends if subwords[end - 1] in (".", "!", "?")]
-            end = max(sentences or ends, default=self.longest)
-            pieces.append(" ".join(subwords[:end]))
-            subwords = subwords[end:]
-        return [*pieces, " ".join(subwords)] if subwords else pieces
+        pieces = []
+        for line in row.split("\n"):
+            subwords = line.split()
+            while len(subwords) > self.longest:
+                ends = [end for end in range(1, self.longest + 1) if not subwords[end - 1].endswith(CONTINUED)]
+                sentences = [end for end in ends if subwords[end - 1] in (".", "!", "?")]
+                end = max(sentences or ends, default=self.longest)
+                pieces.append(" ".join(subwords[:end]))
+                subwords = subwords[end:]
+            if subwords:
+                pieces.append(" ".join(subwords))
+        return pieces
 
 
 def refuse_search(**search) -> None:

@@ -12,6 +12,7 @@ import re
 
 import torch
 
+from ..checkpoints.files import without_training_state
 from ..errors import InputError
 from ..files import write
 from ..serving.models import load
@@ -71,15 +72,6 @@ def average(paths: list[pathlib.Path]) -> dict:
             known = averaged.setdefault((value.data_ptr(), *value.shape, *value.stride()), mean)
             model[name] = known if torch.equal(known, mean) else mean
     return without_training_state(state)
-
-
-def without_training_state(state: dict) -> dict:
-    """`state` as a checkpoint to translate with: an optimizer's state would not belong to averaged parameters."""
-    state["last_optimizer_state"] = None
-    # fairseq's exponential moving average of the last checkpoint is not the average that was asked for.
-    state.get("extra_state", {}).pop("ema", None)
-    state.get("extra_state", {}).pop("ema_fp32_params", None)
-    return state
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -5,16 +5,17 @@
 It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
 the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. CTranslate2 is
 given subwords, such as data-prep leaves in bpe/, and gives subwords; nmt-translate takes the folder for a checkpoint,
-and text as it is.
+and text as it is. It also takes RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
 """
 
+import importlib.util
 import pathlib
 import tempfile
 
 import torch
 
 from ..errors import InputError
-from ..serving.exported_translator import write_facts
+from ..serving.exported_translator import FACTS, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
@@ -31,24 +32,32 @@ COMPUTED = {
 }
 
 
+class NotComputed(InputError):
+    """CTranslate2 does not compute the model."""
+
+
 def refuse(path: pathlib.Path, cfg) -> None:
-    """Raises InputError, with the reason, for a model that CTranslate2 does not compute."""
+    """Raises NotComputed, with the reason, for a model that CTranslate2 does not compute."""
     from ctranslate2.converters import fairseq as stock
 
+    if not hasattr(cfg, "relative_positions"):
+        raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
     for option, (value, what) in COMPUTED.items():
         if getattr(cfg, option) != value:
             given = f"--{option.replace('_', '-')} {getattr(cfg, option)}"
-            raise InputError(f"{path} has {what} ({given}){NOT_COMPUTED}")
+            raise NotComputed(f"{path} has {what} ({given}){NOT_COMPUTED}")
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
-        raise InputError(f"{path} has no table of keys and one of values that all heads of a layer share{NOT_COMPUTED}")
+        raise NotComputed(
+            f"{path} has no table of keys and one of values that all heads of a layer share{NOT_COMPUTED}"
+        )
     if relative != cfg.no_token_positional_embeddings:
-        raise InputError(f"{path} has not either distances or sinusoids{NOT_COMPUTED}")
+        raise NotComputed(f"{path} has not either distances or sinusoids{NOT_COMPUTED}")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
-        raise InputError(f"{path} has --activation-fn {cfg.activation_fn}{NOT_COMPUTED}")
+        raise NotComputed(f"{path} has --activation-fn {cfg.activation_fn}{NOT_COMPUTED}")
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            raise InputError(f"{path} has another --…-{name.replace('_', '-')} in the decoder{NOT_COMPUTED}")
+            raise NotComputed(f"{path} has another --…-{name.replace('_', '-')} in the decoder{NOT_COMPUTED}")
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
@@ -95,14 +104,15 @@ def specification(path: pathlib.Path, data: pathlib.Path):
 
 
 def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:
-    """Writes the folder `output`, whole or not at all.
+    """Writes the folder `output`, whole or not at all, in place of an earlier export.
 
     Raises:
-        InputError: if it is there, or CTranslate2 does not compute the model
+        NotComputed: if CTranslate2 does not compute the model
+        InputError: if `output` is there and no export
     """
     from ctranslate2.converters.converter import Converter
 
-    if output.exists():
+    if output.exists() and not (output / FACTS).exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
     found, task, subwords = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
@@ -112,7 +122,9 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         kept = kept_settings(path.parent)
         if kept.pop("lenpen_form", "fairseq") != "fairseq":  # CTranslate2 knows that one only
             kept.pop("lenpen", None)
-        write_facts(pathlib.Path(folder, "model"), data, languages, subwords, kept)
+        write_facts(pathlib.Path(folder, "model"), path, data, languages, subwords, kept, quantization)
+        if output.exists():
+            output.rename(pathlib.Path(folder, "earlier"))
         pathlib.Path(folder, "model").rename(output)
 
 
@@ -124,8 +136,22 @@ def main(arguments: list[str] | None = None) -> None:
     add_data(parser, "--data")
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: as they are)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
+    parser.add_argument(
+        "--if-possible",
+        action="store_true",
+        help="write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "
+        "run's length penalty",
+    )
     args = parser.parse_args(arguments)
-    export(args.checkpoint, args.data or data_of([args.checkpoint]), args.output, args.quantization)
+    form = kept_settings(args.checkpoint.parent).get("lenpen_form", "fairseq")  # CTranslate2 has fairseq's
+    if args.if_possible and (form != "fairseq" or importlib.util.find_spec("ctranslate2") is None):
+        return
+    try:
+        export(args.checkpoint, args.data or data_of([args.checkpoint]), args.output, args.quantization)
+    except NotComputed:
+        if args.if_possible:
+            return
+        raise
     print(f"{args.output}: {args.checkpoint} for CTranslate2")
 
 

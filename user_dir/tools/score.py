@@ -15,8 +15,10 @@ BLEU of tokens   of H- against T- lines as they are, where fairseq did not detok
 
 import pathlib
 
+from ..errors import InputError
 from .shared.command import exit_in_one_line, new_parser, table
-from .shared.metrics import metrics, signatures, texts
+from .shared.metrics import metrics, signature, signatures, texts
+from .shared.records import read_record, write_record
 from .shared.translations import add_options, read_runs
 
 
@@ -26,16 +28,25 @@ def main(arguments: list[str] | None = None) -> None:
     help = "fairseq-generate's output, or plain text"
     parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="FILE", help=help)
     add_options(parser)
+    help = "also write the scores with their signatures into this JSON file, for example a recipe's run.json"
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help=help)
     args = parser.parse_args(arguments)
+    if args.record and len(args.runs) > 1:
+        raise InputError("--record takes the scores of one file of translations: score them one by one")
+    record = read_record(args.record) if args.record and args.record.exists() else {}
     runs, language = read_runs(args.runs, args)
     used = metrics(runs, language)
-    rows = []
+    rows, scores = [], {}
     for run in runs:
-        scores = []
         for name, metric in used.items():
             hypotheses, references = texts(run, name)
-            scores.append(f"{metric.corpus_score(hypotheses, [references]).score:.2f}")
-        rows.append([str(run.path), *scores])
+            scores[name] = metric.corpus_score(hypotheses, [references]).score
+        rows.append([str(run.path), *(f"{score:.2f}" for score in scores.values())])
+    if args.record:
+        for name, metric in used.items():
+            entry = {"score": round(scores[name], 2), "signature": signature(name, metric)}
+            record.setdefault("scores", {})[f"{name} of {args.runs[0].name}"] = entry
+        write_record(args.record, record)
     print(table(["run", *used], rows), signatures(used, args.reference), sep="\n\n")
 
 

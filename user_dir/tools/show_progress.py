@@ -12,7 +12,7 @@ from .shared.command import exit_in_one_line, new_parser, positive
 from .shared.training_log import read_line
 
 # value in fairseq's log: how it is shown
-VALIDATION = {"loss": "loss {:g}", "ppl": "perplexity {:g}"}
+VALIDATION = {"loss": "loss {:g}", "ppl": "perplexity {:g}", "bleu": "BLEU {:g}"}
 TRAINING = {**VALIDATION, "wps": "{:g} words/s", "wall": "{:g} s"}
 
 

@@ -1,6 +1,6 @@
 """Translates text: one line in, one line out, in order.
 
-    python -m user_dir.tools.translate RUN/average.pt "J'ouvris la boîte, mais elle était vide."
+    python -m user_dir.tools.translate RUN "J'ouvris la boîte, mais elle était vide."    # RUN/average.pt
     python -m user_dir.tools.translate RUN/average.pt --input text.fr --output text.en
     zcat text.fr.gz | python -m user_dir.tools.translate RUN/average.pt | gzip > text.en.gz
     python -m user_dir.tools.translate RUN/ctranslate2 --input text.fr    # as export_ctranslate2 wrote it
@@ -8,11 +8,15 @@
 
 Text is prepared as data-prep prepared the training data, by the manifest.json beside the data-bin folder of the
 training, and the translation is joined and detokenised. A line ends with a newline and with nothing else; an empty line
-stays empty. What is in no subword of the training is <unk>. Of a file or a pipe 2,000 lines are read at a time, and
-translated sorted by length.
+stays empty. The sentences of a line are translated one by one, and their translations joined. Words that are in no
+subword of the training are <unk>. Of a file or a pipe 2,000 lines are read at a time, and translated sorted by length.
+
+If RUN/ctranslate2 was exported from this very checkpoint, CTranslate2 translates, and the answer comes in a second;
+else torch and fairseq do, which take several to start.
 """
 
 import argparse
+import importlib.util
 import itertools
 import pathlib
 import sys
@@ -22,9 +26,9 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..files import write
-from ..serving.exported_translator import ExportedTranslator
 from ..serving.text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
+from .translation.engine import add_engine, opened
 
 CHUNK = 2000  # lines that are sorted by length and translated together; then they are written
 
@@ -75,14 +79,14 @@ def translated(
         search["lenpen_form"] = args.lenpen_form
     lines, done = iter(lines), 0
     while texts := [*itertools.islice(lines, chunk)]:
-        rows = [translator.encode(text) for text in texts]
+        rows = translator.rows(texts, args.split_sentences)
         for number, row in enumerate(rows, done + 1):
-            if (pieces := len(translator.pieces(row))) > 1:
-                long = f"line {number} has {len(row.split())} subwords and the model takes {translator.longest}"
+            if (length := max(len(sentence.split()) for sentence in row.split("\n"))) > translator.longest:
+                long = f"line {number} has a sentence of {length} subwords and the model takes {translator.longest}"
                 if args.too_long == "refuse":
                     remedy = "shorten it, or leave --too-long refuse out to have it translated in pieces"
                     raise InputError(f"{long}: {remedy}")
-                tqdm.write(f"translate: {long}: translated in {pieces} pieces", file=sys.stderr)
+                tqdm.write(f"translate: {long}: translated in pieces", file=sys.stderr)
         found = translator.search(rows, args.nbest or 1, advance=bar.update, **search)
         if args.nbest:
             numbered = enumerate(found, done + 1)
@@ -99,35 +103,9 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
         out.writelines(parts)
 
 
-def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None:
-    """--autocast where nobody chose: that of the training (None), but "off" where bfloat16 gains nothing."""
-    from ..serving.models import load, options
-    from ..serving.translator import torch_device
-    from .precision import faster
-
-    trained = {options(load(path, mmap=True), "model").get("autocast", "off") for path in checkpoints}
-    return "off" if "bf16" in trained and faster(torch_device(device).type) == "off" else None
-
-
-def opened(args: argparse.Namespace) -> TextTranslator:
-    """The translator that `args` ask for; a folder of export_ctranslate2's needs neither torch nor fairseq."""
-    given = {"pretokenised": args.pretokenised, "device": args.device}
-    if args.checkpoint.is_dir():
-        for option in ("data", "ensemble", "autocast", "lenpen_form"):
-            if getattr(args, option):
-                name = option.replace("_", "-")
-                raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave --{name} out")
-        return ExportedTranslator(args.checkpoint, **given)
-    from ..serving.translator import Translator
-
-    checkpoints = [args.checkpoint, *args.ensemble]
-    autocast = args.autocast or precision(checkpoints, args.device)
-    return Translator(*checkpoints, data=args.data, autocast=autocast, **given)
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = new_parser("translate", __doc__)
-    add_checkpoint(parser, ", or a folder of export_ctranslate2's")
+    add_checkpoint(parser, ", a run's folder (its average.pt), or a folder of export_ctranslate2's")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
     parser.add_argument(
@@ -174,8 +152,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--too-long",
         choices=("split", "refuse"),
         default="split",
-        help="a line too long for the model is translated in pieces, or ends the command (default: %(default)s)",
+        help="a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)",
     )
+    parser.add_argument(
+        "--split-sentences",
+        action=argparse.BooleanOptionalAction,
+        help="translate the sentences of a line one by one and join the translations, or the line as a whole (default: "
+        "one by one, but not with --pretokenised, and where sentencex is not installed)",
+    )
+    add_engine(parser)
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU where there is one)")
     parser.add_argument(
         "--autocast",
@@ -193,6 +178,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     translator = opened(args)
+    if args.split_sentences is None and translator.text.natural and importlib.util.find_spec("sentencex") is None:
+        reason = "sentencex is not installed: pip install sentencex, or add --no-split-sentences"
+        print(f"translate: the sentences of a line are translated together, because {reason}", file=sys.stderr)
     lines, total, chunk = source(args, translator.source_lang)
     # Shown to people, once it takes longer than two seconds; not among translations that they read on the same screen.
     hidden = sys.stdout.isatty() and not args.output

@@ -100,6 +100,8 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
         try:
             refuse_another_model(path, load(path, mmap=True), options, model)
         except InputError as error:
+            if place and ".embed_tokens.weight is [" in str(error):
+                remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
             raise InputError(f"{place}{error}: {remedy}") from error
 
 

@@ -15,7 +15,7 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
-from user_dir.preparation import tidied
+from user_dir.preparation import PreparedText, preparation_of, tidied
 from user_dir.serving.translator import Translator
 
 from support import write_preparation
@@ -125,6 +125,47 @@ def test_a_text_too_long_is_cut_where_it_hurts_least(files):
     parts = [translator.search([row], nbest=2)[0] for row in ("w1 w2 .", "w@@ 3 w1")]
     assert [text for text, _ in found] == [f"{first.text} {second.text}" for first, second in zip(*parts)]
     assert found[0].score == pytest.approx((parts[0][0].score + parts[1][0].score) / 2, rel=1e-4)
+
+
+def test_sentences_are_translated_one_by_one(files):
+    """Of a text and its n best; as one if that is asked for."""
+    pytest.importorskip("sentencex")
+    path, _ = files()
+    translator = Translator(path)
+    sentences, text = ["w1 w2.", "W3 w4!", "w5"], " w1 w2.  W3 w4! w5"
+    one = {"batch_size": 1}  # the length of the longest source in a batch limits that of its translations
+    parts, (together,) = translator.translate(sentences, **one), translator.translate([text], split_sentences=False)
+    assert translator.translate(["", text, "w1"], **one) == ["", " ".join(parts), *translator.translate(["w1"])]
+    assert together != " ".join(parts) and together == translator.search([translator.encode(text)])[0][0].text
+    (found,) = translator.search(translator.rows([text]), nbest=2, **one)
+    alone = translator.search(translator.rows(sentences), nbest=2, **one)
+    assert [text for text, _ in found] == [" ".join(part.text for part in parts) for parts in zip(*alone)]
+    assert found[1].score == pytest.approx(sum(row[1].score for row in alone) / 3, rel=1e-4)
+    split = Translator(path, pretokenised=True)
+    assert split.rows([text]) == [" ".join(text.split())]
+    with pytest.raises(InputError, match="do not split it"):
+        split.rows([text], split_sentences=True)
+
+
+@pytest.mark.parametrize(
+    "language, sentences",
+    [
+        ("fr", ["M. Dupont et J. Bach sont là.", "Oui ?", "Non !", "Il coûte 3.50 euros."]),
+        ("en", ["It is No. 5.", "You and I agree.", "Why?"]),
+        ("pt_BR", ["Bom dia.", "Tudo bem?"]),
+        ("ja", ["私は学生です。", "元気ですか？"]),
+        ("xx", ["It rains.", "A last one of J. S."]),
+    ],
+)
+def test_where_sentences_end(tmp_path, language, sentences):
+    """Each in the form of its language, and of English in unknown ones; never after an abbreviation."""
+    pytest.importorskip("sentencex")
+    (tmp_path / "data-bin").mkdir()
+    write_preparation(tmp_path / "data-bin", (language, "en"))
+    text = PreparedText(preparation_of(tmp_path / "data-bin"), language, "en")
+    between = "" if language == "ja" else "  "
+    assert [sentence.strip() for sentence in text.sentences(between.join(sentences))] == sentences
+    assert text.sentences(" \n ") == []
 
 
 def test_text_is_composed_as_by_data_prep():

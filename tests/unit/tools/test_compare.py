@@ -1,6 +1,7 @@
 """python -m user_dir.tools.compare: sacrebleu's own numbers and p-values, and one clear line on bad input."""
 
 import itertools
+import json
 import re
 import statistics
 import types
@@ -168,3 +169,21 @@ def test_different_test_sets(files, refusal):
     systems = itertools.chain(*(("--system", path.name, path) for path in logs))
     line = refusal(compare.main, *systems, "--target-lang", "en", "--output", files.folder / "report")
     assert "different references (T- lines)" in line
+
+
+def test_the_records_of_the_runs(comparison, files):
+    """Their speed and size are shown, and what a fair comparison needs to be equal."""
+    systems = []
+    for name, speed in (("one", 1000), ("other", 2500)):
+        for seed in (1, 2):
+            folder = files.folder / f"{name}.{seed}"
+            folder.mkdir()
+            files.plain(0.3, seed).rename(folder / "out.txt")
+            facts = {"corpus": name if seed == 2 else "same", "parameters": 7, "updates": 40, "words_per_second": speed}
+            (folder / "run.json").write_text(json.dumps(facts | {"words_per_second": speed + seed}))
+        systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
+    text = comparison("--system", *systems[0], "--system", *systems[1])
+    assert "| one | 7 | 40 | 1,001–1,002 |" in text and "| other | 7 | 40 | 2,501–2,502 |" in text
+    assert "not have the same corpus**" in text
+    (files.folder / "one.1/run.json").unlink()
+    assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])

@@ -126,7 +126,7 @@ def test_what_goes_with_no_folder(folder, options, words):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("translator.json", "was not written by export_ctranslate2 .*FileNotFoundError.: name a checkpoint"),
+        ("translator.json", "has neither average.pt nor translator.json: name a checkpoint"),
         ("manifest.json", "has no manifest.json .*: .*--pretokenised"),
         ("bpe/codes", "there are no subword codes .*"),
         ("model.bin", "CTranslate2 cannot use "),
@@ -210,3 +210,15 @@ def test_a_folder_that_exists(saved, tmp_path):
     (tmp_path / "ct2").mkdir()
     with pytest.raises(SystemExit, match="ct2 exists: remove it, or name another folder"):
         exported(path, data, tmp_path / "ct2")
+
+
+def test_if_possible(saved, tmp_path, monkeypatch):
+    """Nothing, and no error, of a model that CTranslate2 does not compute, of fairseq's own, or without the library."""
+    for arch in ("weighted_transformer_base", "transformer"):
+        _, path, data = saved(arch)
+        tool.main([str(path), "--data", str(data), "--output", str(tmp_path / "ct2"), "--if-possible"])
+    with pytest.raises(SystemExit, match="is not of this project's families: use .* ct2-fairseq-converter"):
+        exported(path, data, tmp_path / "ct2")
+    monkeypatch.setattr(tool.importlib.util, "find_spec", lambda name: None)
+    tool.main(["nowhere.pt", "--output", str(tmp_path / "ct2"), "--if-possible"])
+    assert not [*tmp_path.glob("ct2*")]

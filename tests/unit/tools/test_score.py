@@ -1,6 +1,7 @@
 """python -m user_dir.tools.score: sacrebleu's own numbers, and one clear line on bad input."""
 
 import gzip
+import json
 import re
 
 import pytest
@@ -124,3 +125,17 @@ def test_language_and_encoding(files, refusal):
     assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]))
     (files.folder / "latin1.txt").write_bytes("façade\n".encode("latin1"))
     assert "is not text in UTF-8" in refusal(score.main, files.folder / "latin1.txt", "--reference", files.reference)
+
+
+def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
+    record = files.write("run.json", ['{"seed": 1, "scores": {"sacreBLEU": {"score": 1.5}}}'])
+    path = files.plain(0.2, 1)
+    score.main([str(path), "--reference", str(files.reference), "--record", str(record)])
+    sacrebleu = float(cells(capsys.readouterr().out, path)[0])
+    written = json.loads(record.read_text())
+    assert written["seed"] == 1 and written["scores"]["sacreBLEU"] == {"score": 1.5}
+    added = written["scores"][f"sacreBLEU of {path.name}"]
+    assert added["score"] == sacrebleu > 10 and added["signature"].startswith("BLEU|nrefs:1|")
+    two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
+    assert "--record" in refusal(score.main, *two)
+    assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", ["[]"]))

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from user_dir.serving.translator import Hypothesis, Translator
-from user_dir.tools import precision
 from user_dir.tools import translate as tool
 
 from support import PROJECT, write_preparation
@@ -46,6 +45,28 @@ class Typed(io.TextIOWrapper):
 
 def translations(lines):
     return "".join(f"T1({' '.join(line.split())})\n" if line.split() else "\n" for line in lines)
+
+
+def test_sentences_of_a_line(model, monkeypatch, capsys):
+    """One by one, or together where that is asked for, and where sentencex is not installed, which is said once."""
+    pytest.importorskip("sentencex")
+    monkeypatch.setattr(
+        Translator, "best", lambda self, rows, nbest, **_: [[Hypothesis(f"[{row}]", 0)] for row in rows]
+    )
+
+    def translated(*options):
+        tool.main([*model, "w1 w2. W3 ?", "w2", *options])
+        output = capsys.readouterr()
+        return output.out.splitlines()[0].count("["), output.err.count("pip install sentencex")
+
+    assert translated() == translated("--split-sentences") == (2, 0)
+    assert translated("--no-split-sentences") == translated("--pretokenised") == (1, 0)
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    monkeypatch.setattr(tool.importlib.util, "find_spec", lambda name: None)
+    assert translated() == (1, 1) and translated("--no-split-sentences") == (1, 0)
+    for options, words in ((), "sentencex is not installed: pip install"), (["--pretokenised"], "do not split it"):
+        with pytest.raises(SystemExit, match=words):
+            translated("--split-sentences", *options)
 
 
 def test_arguments(model, echo, capsysbinary):
@@ -141,23 +162,15 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
     """Said by their number; translated in pieces, or refused with nothing written."""
     (tmp_path / "in").write_text("w1\n" + "w1 " * 1500 + "\nw2\n")
     command = [*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--beam", "1"]
-    with pytest.raises(SystemExit, match="line 2 has 1500 subwords and the model takes 1023: shorten it, or"):
+    with pytest.raises(
+        SystemExit, match="line 2 has a sentence of 1500 subwords and the model takes 1023: shorten it, or"
+    ):
         tool.main([*command, "--too-long", "refuse"])
     assert not [*tmp_path.glob("out*")]
     tool.main(command)
-    said = "translate: line 2 has 1500 subwords and the model takes 1023: translated in 2 pieces\n"
+    said = "translate: line 2 has a sentence of 1500 subwords and the model takes 1023: translated in pieces\n"
     assert said in capsysbinary.readouterr().err.decode()
     assert (tmp_path / "out").read_text().count("\n") == 3
-
-
-@pytest.mark.parametrize(
-    "trained, gain, chosen", [("bf16", "bf16", None), ("bf16", "off", "off"), ("off", "bf16", None)]
-)
-def test_precision(saved, monkeypatch, trained, gain, chosen):
-    """That of the training, but float32 where this machine gains nothing by bfloat16."""
-    _, path, _ = saved("vaswani_transformer_base", autocast=trained)
-    monkeypatch.setattr(precision, "faster", lambda device: gain)
-    assert tool.precision([path], "cpu") == chosen
 
 
 @pytest.mark.parametrize(
@@ -205,6 +218,7 @@ def test_ctrl_c_leaves_nothing(model, monkeypatch, tmp_path):
 def test_a_reader_that_goes_away(model):
     """… | head -n 0"""
     command = [sys.executable, "-W", "ignore", "-m", "user_dir.tools.translate", *model, "w1"]
+    command += ["--engine", "torch", "--no-split-sentences"]  # else it says what it chooses
     done = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     done.stdout.close()
     assert done.stderr.read() == b"" and done.wait() == 141

@@ -1,5 +1,6 @@
 """The comparison as tables in Markdown and as a picture."""
 
+import json
 import statistics
 
 import numpy as np
@@ -7,7 +8,10 @@ from sacrebleu.metrics.base import Metric
 
 from ..shared.command import table
 from ..shared.pictures import line_style, new_figure
+from ..shared.records import RECORD, read_record
 from .significance import Bucket, Difference, System
+
+EQUAL = ("corpus", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
 
 
 def report(
@@ -35,6 +39,7 @@ def report(
     paragraphs = [
         f"# {' / '.join(names)}",
         table(["system", "seeds", *used], scores),
+        *trainings(systems),
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
         "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
         "have the same seeds, read the paired one):",
@@ -43,6 +48,30 @@ def report(
         table(["words", "segments", *names], by_length),
     ]
     return "".join(f"{paragraph}\n\n" for paragraph in paragraphs)
+
+
+def trainings(systems: list[System]) -> list[str]:
+    """What the run.json beside each run says of its training (examples/record.py); empty if one lacks it."""
+    files = {system.name: [run.path.with_name(RECORD) for run in system.runs] for system in systems}
+    if not all(file.is_file() for of_system in files.values() for file in of_system):
+        return []
+    records = {name: [read_record(file) for file in files[name]] for name in files}
+    columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
+    rows = [
+        [name, *(span([record[key] for record in of_system if record.get(key)]) for key in columns.values())]
+        for name, of_system in records.items()
+    ]
+    everything = [record for of_system in records.values() for record in of_system]
+    differ = [
+        name for name in EQUAL if len({json.dumps(record.get(name), sort_keys=True) for record in everything}) > 1
+    ]
+    warning = [f"**The trainings do not have the same {', '.join(differ)}**: see their {RECORD}."] if differ else []
+    return [table(["training", *columns], rows), *warning]
+
+
+def span(numbers: list[int]) -> str:
+    """The smallest and the largest number."""
+    return "–".join(f"{number:,}" for number in sorted({min(numbers), max(numbers)})) if numbers else "–"
 
 
 def mean(scores: list[float]) -> str:

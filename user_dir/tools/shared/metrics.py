@@ -62,9 +62,13 @@ def texts(run: Run, name: str) -> tuple[list[str], list[str]]:
     return (run.hypothesis_tokens, run.reference_tokens) if name == TOKENS else (run.hypotheses, run.references)
 
 
+def signature(name: str, metric: Metric) -> str:
+    """What makes a score repeatable; after the metric has been used."""
+    return f"{'chrF2' if name == 'chrF2' else 'BLEU'}|{metric.get_signature()}"
+
+
 def signatures(used: dict[str, Metric], reference: pathlib.Path | None) -> str:
-    """What makes the scores repeatable, as a Markdown list; after the metrics have been used."""
-    kinds = {name: "chrF2" if name == "chrF2" else "BLEU" for name in used}
-    lines = [f"- {name}: `{kinds[name]}|{metric.get_signature()}`" for name, metric in used.items()]
+    """The signatures and the reference, as a Markdown list; after the metrics have been used."""
+    lines = [f"- {name}: `{signature(name, metric)}`" for name, metric in used.items()]
     source = reference or "the T- lines, which went through tokenisation: give --reference for scores to report"
     return "\n".join([*lines, f"- reference: {source}"])

@@ -1,0 +1,92 @@
+"""An earlier preparation, whose tokens, subwords and dictionaries those of other text are to be (--like)."""
+
+import itertools
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from .binarising import UNKNOWN
+from .corpora import PARTS
+from .errors import PreparationError
+from .text import sha256
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The options and files of the prepared `folder`."""
+
+    folder: Path
+    languages: tuple[str, str]  # source language, target language
+    tokenise: bool
+    normalise: bool
+    lowercase: bool
+    operations: int
+    separate: bool
+
+    @classmethod
+    def read(cls, folder: Path) -> "Earlier":
+        """The preparation in `folder`; raises a PreparationError if it is not there or not finished."""
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            stages = manifest["stages"]
+            tokens = {"tokenise": True, "normalise": True} | stages["tok"]["options"]
+            pieces = stages["bpe"]["options"]
+            earlier = cls(
+                folder,
+                (manifest["source language"], manifest["target language"]),
+                *(tokens[name] for name in ("tokenise", "normalise", "lowercase")),
+                pieces["operations"],
+                pieces["separate"],
+            )
+            missing = [path for path in earlier.files() if not path.is_file()]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            missing = [f"{folder / 'manifest.json'} ({type(error).__name__})"]
+        if missing:
+            raise PreparationError(
+                f"--like {folder}: no usable {missing[0]}; name a folder that prepare.py has finished"
+            )
+        return earlier
+
+    def codes(self, language: str) -> Path:
+        """The subword codes of a language."""
+        return self.folder / "bpe" / (f"codes.{language}" if self.separate else "codes")
+
+    def dictionary(self, language: str) -> Path:
+        """fairseq's dictionary of a language."""
+        return self.folder / "data-bin" / f"dict.{language}.txt"
+
+    def files(self) -> list[Path]:
+        """Codes and dictionaries of both languages."""
+        return [find(language) for language in self.languages for find in (self.codes, self.dictionary)]
+
+    def identity(self) -> list[str]:
+        """Everything on which the subwords depend."""
+        return [sha256(path) for path in self.files()]
+
+    def adopt(self, options) -> None:
+        """Sets prepare.py's options as they were; raises a PreparationError for one that is given otherwise."""
+        were = {
+            "source_lang": self.languages[0],
+            "target_lang": self.languages[1],
+            "pretokenised": not self.tokenise,
+            "lowercase": self.lowercase,
+            "separate_bpe": self.separate,
+            "bpe_operations": self.operations,
+        }
+        for name, value in were.items():
+            if (given := getattr(options, name)) and given != value:
+                option = f"--{name.replace('_', '-')}" + ("" if given is True else f" {given}")
+                was = "without it" if value is False else f"with {value}"
+                raise PreparationError(f"{option}: --like {self.folder} was prepared {was}; omit this option")
+            setattr(options, name, value)
+
+
+def report_unknown(totals: dict, extended: bool) -> None:
+    """Prints how many subwords the dictionaries lack, by part, and what to do if they are not `extended`."""
+    sums = {part: Counter() for part in PARTS}
+    for part, language in itertools.product(PARTS, totals["dictionaries"]):
+        sums[part].update(totals[f"{part}.{language}"])
+    shares = ", ".join(f"{sums[part][UNKNOWN]:,} of {sums[part]['subwords']:,} in {part}" for part in PARTS)
+    remedy = "; --new-characters gives those in train entries of their own"
+    print(f"<unk>: {shares}{remedy if sums['train'][UNKNOWN] and not extended else ''}")

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# One model for several languages: TED talks in Galician and Azerbaijani into English, or English into both. Each source
+# sentence begins with a word that says its target language (<2gl>; Johnson et al. 2017, arxiv.org/abs/1611.04558).
+#
+#   TARGET=en FAMILY=vaswani_transformer examples/multilingual.sh [--dry-run] [options of fairseq-train]
+#
+# TARGET is en, or mul (several languages) for English into both. MERGES=8000 are BPE's, of all languages together.
+# recipe.sh explains the other variables; the model and its settings are those of ted.sh for one pair.
+set -euo pipefail
+
+target=${TARGET:-en} MERGES=${MERGES:-8000} languages="gl az"
+case $target in
+  en) source=mul ;;
+  mul) source=en ;;
+  *) echo "multilingual.sh: TARGET=$target: choose en or mul" >&2; exit 1 ;;
+esac
+corpus=ted dataset=ted.$source-$target.$MERGES
+. "$(dirname "$0")/shared/ted.sh"
+. "$(dirname "$0")/recipe.sh"
+
+mark() {  # language to translate into, file: its lines behind that language's mark
+  sed "s/^/<2$1> /" "$2"
+}
+
+join() {  # source and target language, folder to write to, languages
+  local part language
+  for part in train valid test; do
+    for language in "${@:4}"; do mark "${2/mul/$language}" "$3/$language-en/raw/$part.${1/mul/$language}"; done \
+      > "$3/$part.$1"
+    for language in "${@:4}"; do cat "$3/$language-en/raw/$part.${2/mul/$language}"; done > "$3/$part.$2"
+  done
+}
+helpers+=(mark join)
+
+prepare() {
+  local language texts=$data.texts options=()
+  for language in $languages; do
+    run python data-prep/prepare.py "$corpus" --source-lang "$language" --target-lang en --pretokenised \
+      --output "$texts/$language-en" ${MIRROR:+--mirror "$MIRROR"}
+  done
+  run join "$source" "$target" "$texts" $languages
+  for part in train valid test; do options+=("--$part" "$texts/$part.$source" "$texts/$part.$target"); done
+  run python data-prep/prepare.py "${options[@]}" --source-lang "$source" --target-lang "$target" --output "$data" \
+    "${preparation[@]}"
+}
+
+score_languages() {  # target language, folder of the texts, translations, languages
+  local language first=1 lines cells=""
+  for language in "${@:4}"; do
+    lines=$(wc -l < "$2/$language-en/raw/test.en")
+    cells+=" $(sacrebleu "$2/$language-en/raw/test.${1/mul/$language}" --tokenize none --force --score-only --width 2 \
+      < <(tail -n "+$first" "$3" | head -n "$lines")) |"
+    first=$((first + lines))
+  done
+  printf '| BLEU of tokens |%s\n|%s\n| |%s\n' "$(printf ' %s |' "${@:4}")" "$(printf ' --- |%.0s' "$1" "${@:4}")" "$cells"
+}
+helpers+=(score_languages)
+
+score() {
+  run show_and_keep "$run/score.txt" score_languages "$target" "$data.texts" "$run/translations.$target" $languages
+}
+
+follow_plan "one model for each pair: examples/ted.md"

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Two text files of your own, whose lines translate each other, to a model that translates: cleans the text and splits
+# off test sentences, trains with the settings for so many pairs until the validation loss has not fallen for PATIENCE
+# epochs, averages the last checkpoints, translates, scores, and ends with the command that translates a sentence.
+#
+#   FAMILY=vaswani_transformer examples/own-data.sh text/mine.fr text/mine.en [--dry-run] [options of fairseq-train]
+#
+# The endings of the files' names are the languages. Sizes, merges, dropout and rates by the number of pairs are those of
+# own-data.md. Variables besides those of recipe.sh, and their defaults:
+#   PATIENCE=10                 epochs
+#   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"
+set -euo pipefail
+. "$(dirname "$0")/shared/supervised.sh"
+
+usage() { echo "own-data.sh: $1: name two text files, such as text/mine.fr text/mine.en" >&2; exit 1; }
+[ $# -ge 2 ] || usage "$# arguments"
+for text in "$1" "$2"; do
+  [ -f "$text" ] || usage "there is no file $text"
+  [[ ${text##*/} == *.* ]] || usage "$text has no ending that says its language"
+done
+texts=("$(realpath "$1")" "$(realpath "$2")") source=${1##*.} target=${2##*.}
+shift 2
+pairs=$(wc -l < "${texts[0]}") name=$(basename "${texts[0]%.*}")
+
+corpus=own dataset=own.$name.$source-$target checkpoints=epoch average=5 generation=(--beam 5)
+if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
+  size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=20000
+  shape=(--encoder-embed-dim 256 --encoder-ffn-embed-dim 512 --decoder-embed-dim 256 --decoder-ffn-embed-dim 512)
+elif [ "$pairs" -lt 100000 ]; then  # as Multi30k (multi30k.md)
+  size=tiny merges=10000 dropout=0.3 batch=8192 rate=5e-3 warmup=2000 updates=8000
+elif [ "$pairs" -lt 1000000 ]; then  # as IWSLT14 (iwslt14.md)
+  size=iwslt_de_en merges=10000 dropout=0.3 batch=4096 rate=5e-4 warmup=4000 updates=50000
+else  # as WMT14 (wmt14.md)
+  size=base merges=32000 dropout=0.1 batch=25000 rate=7e-4 warmup=4000 updates=100000
+fi
+preparation=(--bpe-operations "$merges")
+[ -z "${PREPARATION:-}" ] || read -r -a preparation <<< "--bpe-operations $merges $PREPARATION"
+training=(--share-all-embeddings --dropout "$dropout" --patience "${PATIENCE:-10}")
+
+. "$(dirname "$0")/recipe.sh"
+
+prepare() {
+  run python data-prep/prepare.py --train "${texts[@]}" --source-lang "$source" --target-lang "$target" \
+    --output "$data" "${preparation[@]}"
+}
+
+follow_plan "nothing published; your sentences, with $run/average.pt:"
+printf '%q ' "$([ -z "${own_environment:-}" ] || echo .venv/bin/)nmt-translate" "$run/average.pt"
+echo '"a sentence"'

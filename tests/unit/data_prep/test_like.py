@@ -1,0 +1,126 @@
+"""prepare.py --like: other text with the tokens, subwords and dictionaries of an earlier preparation."""
+
+import shutil
+
+import prepare
+import pytest
+from fairseq.data import Dictionary
+from unit.data_prep.support import write
+
+from user_dir.preparation import PreparedText, preparation_of
+from user_dir.serving.exported_translator import write_facts
+
+WORDS = ["Le chat dort", "Un chien mange", "La mer monte"], ["The cat sleeps", "A dog eats", "The sea rises"]
+OTHER = (
+    ["Le chien dort ici", "Zoé mangera la chatte 漢", "漢 漢字 dort"],
+    ["A dog sleeps here", "Zoé eats some 漢", "漢 漢字 sleeps"],
+)
+
+
+def run(folder, name, sides, *options, langs=("fr", "en")):
+    """Prepares 120 numbered pairs in the folder `name`; returns the status."""
+    files = []
+    for code, texts in zip(("fr", "en"), sides):
+        lines = [f"{text} {number}." for number in range(40) for text in texts]
+        files.append(write(folder / f"{name}.{code}", lines))
+    options = ["--train", *files, "--held-out", "10", "--workers", "1", "--output", folder / name, *options]
+    for option, code in zip(("--source-lang", "--target-lang"), langs):
+        options += [option, code]
+    return prepare.main([str(word) for word in options])
+
+
+@pytest.fixture(scope="module", params=[(), ("--separate-bpe",)], ids=["joint", "separate"])
+def earlier(tmp_path_factory, request):
+    folder = tmp_path_factory.mktemp("like")
+    assert run(folder, "old", WORDS, "--lowercase", "--bpe-operations", "40", *request.param) == 0
+    return folder
+
+
+def like(folder, name, *options, capsys):
+    """Prepares OTHER like the earlier text; what it says."""
+    status = run(folder, name, OTHER, "--like", folder / "old", *options, langs=())
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    return shown.out
+
+
+def dictionaries(folder):
+    return [Dictionary.load(str(folder / f"data-bin/dict.{code}.txt")) for code in ("fr", "en")]
+
+
+def unknown(folder, part="train"):
+    """How many of its subwords the dictionaries lack."""
+    texts = [(folder / f"bpe/{part}.{code}").read_text(encoding="utf-8").split() for code in ("fr", "en")]
+    return sum(word not in known for text, known in zip(texts, dictionaries(folder)) for word in text)
+
+
+def test_subwords_are_those_of_the_earlier_text(earlier, capsys):
+    said = like(earlier, "other", capsys=capsys)
+    old, new = earlier / "old", earlier / "other"
+    for name in (
+        "data-bin/dict.fr.txt",
+        "data-bin/dict.en.txt",
+        *(f"bpe/{x.name}" for x in (old / "bpe").glob("codes*")),
+    ):
+        assert (new / name).read_bytes() == (old / name).read_bytes()
+    assert "zoé" in (new / "tok/train.fr").read_text(encoding="utf-8")  # lower-cased like the earlier text
+    lost = unknown(new)
+    total = sum(len((new / f"bpe/train.{code}").read_text(encoding="utf-8").split()) for code in ("fr", "en"))
+    assert 0 < lost and f"<unk>: {lost:,} of {total:,} in train, " in said and "--new-characters" in said
+    pieces = {*" ".join((new / f"bpe/train.{code}").read_text(encoding="utf-8") for code in ("fr", "en")).split()}
+    known = {*dictionaries(new)[0].symbols, *dictionaries(new)[1].symbols}
+    assert {len(piece.removesuffix("@@")) for piece in pieces - known} == {1}  # only characters are unknown
+
+
+def test_new_characters_follow_the_old_entries(earlier, capsys):
+    said = like(earlier, "extended", "--new-characters", capsys=capsys)
+    assert unknown(earlier / "extended") == 0 and "<unk>: 0 of " in said and "--new-characters" not in said
+    for old, new in zip(dictionaries(earlier / "old"), dictionaries(earlier / "extended")):
+        assert new.symbols[: len(old)] == old.symbols and len(new) > len(old) and len(new) % 8 == 0
+        assert "漢" in new and "漢" not in old
+    text = PreparedText(preparation_of(earlier / "extended/data-bin"), "fr", "en")
+    for part in ("train", "test"):
+        raw, pieces = (
+            (earlier / "extended" / name).read_text(encoding="utf-8").splitlines()
+            for name in (f"raw/{part}.fr", f"bpe/{part}.fr")
+        )
+        assert [text.encode(line) for line in raw] == pieces  # nmt-translate's subwords
+    (earlier / "exported").mkdir()
+    data = earlier / "extended/data-bin"
+    write_facts(earlier / "exported", earlier / "no.pt", data, ("fr", "en"), 100, {})  # for CTranslate2
+    exported = PreparedText(preparation_of(earlier / "exported/translator.json"), "fr", "en")
+    assert [exported.encode(line) for line in raw] == pieces
+    again = run(earlier, "third", OTHER, "--like", earlier / "extended", langs=())
+    assert again == 0 and unknown(earlier / "third") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "langs", "parts"),
+    [
+        (["--bpe-operations", "41"], (), ["--bpe-operations 41", "with 40", "omit"]),
+        (["--pretokenised"], (), ["--pretokenised", "without it", "omit"]),
+        ([], ("en", "fr"), ["--source-lang en", "with fr", "omit"]),
+    ],
+)
+def test_other_options_are_refused(earlier, capsys, options, langs, parts):
+    assert run(earlier, "refused", OTHER, "--like", earlier / "old", *options, langs=langs) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and all(part in message for part in parts), message
+    assert not (earlier / "refused").exists()
+
+
+def test_the_same_options_are_not(earlier, capsys):
+    same = ["--lowercase", "--bpe-operations", "40"]
+    assert run(earlier, "same", OTHER, "--like", earlier / "old", *same) == 0
+
+
+def test_a_folder_that_is_not_finished(earlier, tmp_path, capsys):
+    broken = shutil.copytree(earlier / "old", tmp_path / "broken")
+    (broken / "data-bin/dict.en.txt").unlink()
+    for folder, named in ((broken, "dict.en.txt"), (tmp_path / "nowhere", "manifest.json")):
+        assert run(tmp_path, "refused", OTHER, "--like", folder, langs=()) == 1
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and f"--like {folder}" in message and named in message
+    assert run(tmp_path, "broken", OTHER, "--like", earlier / "old", "--output", earlier / "old", langs=()) == 1
+    assert "--output" in capsys.readouterr().err
+    assert run(tmp_path, "refused", OTHER, "--new-characters") == 1 and "--like" in capsys.readouterr().err

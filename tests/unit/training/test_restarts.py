@@ -1,0 +1,80 @@
+"""What checkpoints keep: the count of --patience and the clock; and samples of the validation set."""
+
+import types
+
+import numpy as np
+import pytest
+from fairseq.data import FairseqDataset
+from fairseq.logging import metrics
+from omegaconf import OmegaConf
+
+from user_dir.training import restarts
+from user_dir.training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
+from user_dir.training.validation import Sample
+
+
+class Pairs(FairseqDataset):
+    """A hundred, which are visited from the last to the first."""
+
+    def __len__(self):
+        return 100
+
+    def ordered_indices(self):
+        return np.arange(100)[::-1]
+
+
+@pytest.mark.parametrize("size", [1, 20, 100, 200])
+def test_a_sample_is_in_order_and_the_same_each_time(size):
+    first, second = (Sample(Pairs(), size).ordered_indices() for _ in range(2))
+    assert [*first] == [*second] == sorted(first, reverse=True) and len({*first}) == min(size, 100)
+    if size == 20:
+        assert 30 < first.mean() < 70 and len(Sample(Pairs(), size)) == 100
+
+
+@pytest.fixture
+def counter(monkeypatch):
+    """fairseq's function, as it is when the process begins."""
+    counter = types.SimpleNamespace()
+    monkeypatch.setattr(restarts, "counters", lambda: [counter])
+    return counter
+
+
+def options(**changed):
+    checkpoint = {"patience": 3, "best_checkpoint_metric": "loss", "reset_meters": False, "reset_optimizer": False}
+    return OmegaConf.create({"checkpoint": checkpoint | changed, "optimization": {"max_epoch": 0}})
+
+
+def test_the_count_goes_on(counter):
+    assert patience_so_far("loss") == {}
+    counter.best, counter.num_runs = 4.5, 2
+    state = patience_so_far("loss")
+    del counter.best, counter.num_runs
+    cfg = options()
+    continue_patience(state, cfg)
+    assert (counter.best, counter.num_runs, cfg.optimization.max_epoch) == (4.5, 2, 0)
+
+
+@pytest.mark.parametrize(("patience", "stopped"), [(2, True), (3, True), (4, False), (0, False), (-1, False)])
+def test_a_training_that_has_stopped_does_no_update(counter, patience, stopped):
+    cfg = options(patience=patience)
+    continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
+    assert (cfg.optimization.max_epoch == -1) == stopped
+
+
+@pytest.mark.parametrize("option", ["best_checkpoint_metric", "reset_meters", "reset_optimizer"])
+def test_the_count_begins_anew(counter, option):
+    cfg = options(**{option: "bleu" if option == "best_checkpoint_metric" else True})
+    continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
+    assert not vars(counter) and cfg.optimization.max_epoch == 0
+
+
+def test_the_clock_goes_on():
+    """As fairseq's trainer does when it begins, and when it loads a checkpoint."""
+    metrics.reset()
+    assert seconds_so_far() == 0.0
+    metrics.log_start_time("wall", priority=790, round=0)
+    metrics.load_state_dict(metrics.state_dict())
+    assert seconds_so_far() == 0.0
+    continue_clock(100.0)
+    assert 100 < seconds_so_far() < 200
+    metrics.reset()

@@ -1,0 +1,119 @@
+"""Gives a model's embeddings rows for new entries of its dictionaries, to train it further on other text.
+
+    python data-prep/prepare.py --train … --like data/mine --new-characters --output data/other
+    python -m user_dir.tools.extend_vocabulary RUN/average.pt --data data/other/data-bin --output RUN/extended.pt
+    fairseq-train data/other/data-bin --finetune-from-model RUN/extended.pt …
+
+The new dictionaries begin with all entries of the old ones, in their order. The old entries, among them </s> and <unk>,
+keep their rows; the new ones are drawn like fairseq's embeddings, from a normal distribution of mean 0 and variance
+1/d_model. The optimizer's state is left out.
+"""
+
+import argparse
+import pathlib
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
+from torch import Tensor
+
+from ..checkpoints.files import options, without_training_state
+from ..errors import InputError
+from ..files import write
+from ..serving.models import data_of, load
+from .shared.command import add_checkpoint, exit_in_one_line, new_parser
+
+# The sides whose words are the rows of these matrices: 0 for the source, 1 for the target.
+ROWS = {"encoder.embed_tokens.weight": 0, "decoder.embed_tokens.weight": 1, "decoder.output_projection.weight": 1}
+
+
+def dictionaries(folder: pathlib.Path, languages: list[str]) -> list[Dictionary]:
+    """The dictionaries of the languages in the data-bin `folder`.
+
+    Raises:
+        InputError: if one is missing or malformed
+    """
+    try:
+        return [Dictionary.load(str(folder / f"dict.{language}.txt")) for language in languages]
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"{folder} has no usable dictionaries ({error}): name a data-bin folder") from error
+
+
+def new_words(old: Dictionary, new: Dictionary) -> int:
+    """The number of entries that `new` has after those of `old`.
+
+    Raises:
+        InputError: if it does not begin with those
+    """
+    for number, word in enumerate(old.symbols):
+        if word not in new.symbols[number : number + 1]:
+            raise InputError(
+                f"the new dictionary does not begin with the old one ({word} is not its entry {number}): "
+                "prepare the new text with data-prep/prepare.py --like and the folder of the old text"
+            )
+    return len(new) - len(old)
+
+
+def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int) -> None:
+    """Adds rows to the matrices of `model`; those that are equal (shared) stay so.
+
+    Args:
+        model: parameters by name; ROWS' matrices are [V, d], and are replaced by [V + new, d]
+        words: V of the source and the target
+        new: the rows that each side gets
+        seed: of the new rows
+
+    Raises:
+        InputError: if the model lacks one of the matrices, or it has another number of rows
+    """
+    random = torch.Generator().manual_seed(seed)
+    extended: list[tuple[Tensor, Tensor]] = []
+    for name, side in ROWS.items():
+        before = model.get(name)
+        if before is None or len(before) != words[side]:
+            found = f"has {len(before)} rows" if before is not None else "is missing"
+            raise InputError(f"{name} {found} and the old dictionary {words[side]} words: name its data-bin (--old)")
+        rows = words[side] + new[side]
+        known = [after for same, after in extended if torch.equal(same, before) and len(after) == rows]
+        if not known:
+            drawn = torch.randn(new[side], before.size(1), generator=random) * before.size(1) ** -0.5
+            known = [torch.cat([before, drawn.to(before.dtype)])]
+        extended.append((before, known[0]))
+        model[name] = known[0]
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = new_parser("extend_vocabulary", __doc__)
+    add_checkpoint(parser)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="the data-bin with the new dictionaries")
+    parser.add_argument("--old", type=pathlib.Path, help="that with the old ones (default: that of the training)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the new rows (default: %(default)s)")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
+    return parser.parse_args(arguments)
+
+
+@exit_in_one_line("extend_vocabulary")
+def main(arguments: list[str] | None = None) -> None:
+    args = parse(arguments)
+    state = without_training_state(load(args.checkpoint))
+    task = options(state, "task")
+    languages = [task.get("source_lang"), task.get("target_lang")]
+    if not all(languages):
+        languages = infer_language_pair(str(args.data)) if args.data.is_dir() else (None, None)
+    if not all(languages):
+        raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder (--data)")
+    old, new = (dictionaries(folder, languages) for folder in (args.old or data_of([args.checkpoint]), args.data))
+    added = [*map(new_words, old, new)]
+    if not any(added):
+        raise InputError(f"{args.data} has the dictionaries of {args.checkpoint}: train it further as it is")
+    extend(state["model"], [*map(len, old)], added, args.seed)
+    for group in ("task", "model"):  # fairseq-train keeps the data's place among both
+        if "data" in options(state, group):
+            options(state, group)["data"] = str(args.data)
+    write(args.output, lambda partial: torch.save(state, partial))
+    more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages))
+    print(f"{args.output}: {args.checkpoint} with {more}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The record of a run: run.json beside its checkpoints, which a recipe writes (examples/record.py).
+
+It says what was trained: `corpus` with a checksum, `command`, `options`, `commits`, `versions`, `machine`, `seed`,
+`updates`, `words_per_second`, `validation`, …; and its `scores`: for each name the score and its signature.
+"""
+
+import json
+import pathlib
+import re
+
+from ...errors import InputError
+from ...files import write
+
+RECORD = "run.json"
+VALIDATION = re.compile(r"\{\s+(\"update\": [^}]*?)\s+\}")  # is written in one line
+
+
+def read_record(path: pathlib.Path) -> dict:
+    """The record in `path`.
+
+    Raises:
+        InputError: if it is missing or malformed
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record.get("scores", {}), dict):
+            raise ValueError("its scores are no object")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path} is not the record of a run ({error}): name another file, or remove it") from None
+    return record
+
+
+def write_record(path: pathlib.Path, record: dict) -> None:
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    text = VALIDATION.sub(lambda match: "{" + re.sub(r"\s*\n\s*", " ", match[1]) + "}", text)
+    write(path, lambda partial: partial.write_text(text, encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""The choice of what computes for `translate`."""

@@ -1,0 +1,129 @@
+"""The choice of what translates: CTranslate2, which starts in a second, or torch and fairseq, which take several."""
+
+import argparse
+import contextlib
+import importlib.util
+import pathlib
+import sys
+import types
+from collections.abc import Iterator
+
+from ...errors import InputError
+from ...serving.exported_translator import FACTS, ExportedTranslator, difference
+from ...serving.text_translator import TextTranslator
+
+EXPORT = "ctranslate2"  # the folder beside a checkpoint
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        choices=("ctranslate2", "torch"),
+        help="what translates (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was exported from "
+        "it and no option needs torch)",
+    )
+
+
+@contextlib.contextmanager
+def imported_when_called(*names: str) -> Iterator[None]:
+    """Within it `from NAME import function` gives a function that imports NAME when it is called.
+
+    fairseq's classification tasks import scikit-learn and SciPy for their scores: more than half of the time that
+    fairseq's own import takes.
+    """
+
+    def stand_in(name: str) -> types.ModuleType:
+        def attribute(function: str):
+            if function.startswith("__"):
+                raise AttributeError(function)
+            return lambda *args, **options: getattr(importlib.import_module(name), function)(*args, **options)
+
+        module = types.ModuleType(name)
+        module.__getattr__ = attribute
+        return module
+
+    modules = {name: stand_in(name) for name in names if name not in sys.modules}
+    for name, module in modules.items():
+        package, _, child = name.rpartition(".")
+        if package in modules:
+            setattr(modules[package], child, module)
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            sys.modules.pop(name, None)
+
+
+def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None:
+    """--autocast where nobody chose: that of the training (None), but "off" where bfloat16 gains nothing."""
+    from ...serving.models import load, options
+    from ...serving.translator import torch_device
+    from ..precision import faster
+
+    trained = {options(load(path, mmap=True), "model").get("autocast", "off") for path in checkpoints}
+    return "off" if "bf16" in trained and faster(torch_device(device).type) == "off" else None
+
+
+def only_torch(args: argparse.Namespace) -> str | None:
+    """The first option of `args` that CTranslate2 cannot obey."""
+    names = ("data", "ensemble", "autocast", "lenpen_form")
+    return next((f"--{name.replace('_', '-')}" for name in names if getattr(args, name)), None)
+
+
+def why_torch(args: argparse.Namespace, checkpoint: pathlib.Path) -> str | None:
+    """Why the export beside `checkpoint` is not used; None if it is."""
+    if args.engine == "torch":
+        return "--engine torch is given"
+    if option := only_torch(args):
+        return f"{option} is given"
+    if reason := difference(checkpoint.parent / EXPORT, checkpoint):
+        return reason
+    if args.engine is None:
+        if importlib.util.find_spec("ctranslate2") is None:
+            return "ctranslate2 is not installed"
+        from ctranslate2 import get_cuda_device_count
+
+        if args.nbest:  # CTranslate2 finds the same best translation, but may find other ones after it
+            return "--nbest is given"
+        if args.device not in (None, "cpu") or (args.device is None and get_cuda_device_count()):
+            return "it uses the GPU"
+    return None
+
+
+def checkpoint_of(path: pathlib.Path) -> pathlib.Path:
+    """The checkpoint that `path` means: itself, or the average in a run's folder."""
+    if not path.is_dir():
+        return path
+    if not (path / "average.pt").exists():
+        reason = f"{path} has neither average.pt nor {FACTS}"
+        raise InputError(f"{reason}: name a checkpoint, a run with an average, or a folder of export_ctranslate2's")
+    return path / "average.pt"
+
+
+def opened(args: argparse.Namespace) -> TextTranslator:
+    """The translator that `args` ask for; one of CTranslate2's needs neither torch nor fairseq."""
+    given = {"pretokenised": args.pretokenised, "device": args.device}
+    if (args.checkpoint / FACTS).exists():
+        if option := "--engine torch" if args.engine == "torch" else only_torch(args):
+            raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave {option} out")
+        return ExportedTranslator(args.checkpoint, **given)
+    checkpoint = checkpoint_of(args.checkpoint)
+    export = checkpoint.parent / EXPORT
+    reason = why_torch(args, checkpoint)
+    if reason and args.engine == "ctranslate2":
+        remedy = f"leave that out, or export it: nmt-export-ctranslate2 {checkpoint} --output {export}"
+        raise InputError(f"--engine ctranslate2: {reason}: {remedy}")
+    translator = with_torch(checkpoint, args, **given) if reason else ExportedTranslator(export, **given)
+    if args.engine is None:
+        print("translate: with", f"torch, because {reason}" if reason else f"CTranslate2: {export}", file=sys.stderr)
+    return translator
+
+
+def with_torch(checkpoint: pathlib.Path, args: argparse.Namespace, **given) -> TextTranslator:
+    with imported_when_called("sklearn", "sklearn.metrics", "scipy.stats"):
+        from ...serving.translator import Translator
+
+    checkpoints = [checkpoint, *args.ensemble]
+    autocast = args.autocast or precision(checkpoints, args.device)
+    return Translator(*checkpoints, data=args.data, autocast=autocast, **given)

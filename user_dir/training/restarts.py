@@ -1,0 +1,60 @@
+"""Counts on over restarts: the validations of --patience, and the seconds in the log.
+
+fairseq counts the validations without improvement in attributes of its command's function, which end with the process:
+a training that is interrupted often would never stop (https://github.com/facebookresearch/fairseq/issues/3531).
+"""
+
+import logging
+import sys
+import time
+
+from fairseq.logging import metrics
+from omegaconf import DictConfig
+
+logger = logging.getLogger(__name__)
+
+COMMANDS = ("__main__", "__mp_main__", "fairseq_cli.train")  # python -m, a process that it starts, fairseq-train
+
+
+def counters() -> list:
+    """fairseq-train's functions that count in their attributes `best` and `num_runs`; none in other programs."""
+    found = (getattr(sys.modules.get(name), "should_stop_early", None) for name in COMMANDS)
+    return [counter for counter in found if counter is not None]
+
+
+def patience_so_far(metric: str) -> dict:
+    """The best value of `metric` and the validations since then, for a checkpoint; empty without --patience."""
+    for counter in counters():
+        if getattr(counter, "best", None) is not None:
+            return {"metric": metric, "best": float(counter.best), "num_runs": counter.num_runs}
+    return {}
+
+
+def continue_patience(state: dict, cfg: DictConfig) -> None:
+    """Continues the count of `state`, if it is of the same metric, with the options `cfg` of a training.
+
+    A training that has stopped already does no further update.
+    """
+    options, metric = cfg["checkpoint"], state.get("metric")
+    if options["reset_meters"] or options["reset_optimizer"] or metric != options["best_checkpoint_metric"]:
+        return
+    for counter in counters():
+        counter.best, counter.num_runs = state["best"], state["num_runs"]
+    if 0 < options["patience"] <= state["num_runs"]:
+        logger.info(f"--patience {options['patience']} has stopped this training already; raise it to continue")
+        cfg["optimization"]["max_epoch"] = -1
+
+
+def clock():
+    """fairseq's meter of the training's seconds, `wall` in its log; None in other programs."""
+    return metrics.get_meter("default", "wall")
+
+
+def seconds_so_far() -> float:
+    return 0.0 if clock() is None else clock().elapsed_time
+
+
+def continue_clock(seconds: float) -> None:
+    """Counts on from `seconds`; fairseq stops the meter when it loads a checkpoint, and logs 0 from then on."""
+    if clock() is not None:
+        clock().start_time = time.perf_counter() - seconds

@@ -1,0 +1,16 @@
+"""A sample of the validation set."""
+
+import numpy as np
+from fairseq.data import BaseWrapperDataset, LanguagePairDataset
+
+
+class Sample(BaseWrapperDataset):
+    """`pairs`, of which only `size` are visited: the same ones in each validation of every training."""
+
+    def __init__(self, pairs: LanguagePairDataset, size: int):
+        super().__init__(pairs)
+        self.chosen = np.random.RandomState(1).permutation(len(pairs))[:size]
+
+    def ordered_indices(self) -> np.ndarray:
+        indices = super().ordered_indices()
+        return indices[np.isin(indices, self.chosen)]
