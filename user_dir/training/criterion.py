@@ -85,13 +85,12 @@ class ProjectedLoss(torch.autograd.Function):
             rows = slice(start, start + size)
             logits = (x[rows] @ w.T).to(wide)  # [chunk, V]
             y = target[rows, None]
-            highest, guess = logits.max(1, keepdim=True)
-            logit_y = logits.gather(1, y)  # [chunk, 1]
+            highest, logit_y = logits.amax(1, keepdim=True), logits.gather(1, y)  # [chunk, 1]; max(1) takes 7 times as long
+            correct += (logit_y == highest).sum()
             torch.softmax(logits, dim=1, out=logits)
-            lse = highest - logits.gather(1, guess).log()  # the largest probability is at least 1/V
+            lse = highest - logits.amax(1, keepdim=True).log()  # the largest probability is at least 1/V
             nll_loss += (lse - logit_y).sum()
             loss += (lse - right * logit_y).sum() - e * (x[rows].to(wide) @ sum_w).sum()
-            correct += (guess == y).sum()
             if not training:
                 continue
             gradient = logits.scatter_add_(1, y, torch.full_like(logit_y, -right)).to(cast)  # [chunk, V]
