@@ -25,6 +25,7 @@ from user_dir.weighted.training import BranchTraining
 import equations
 
 PROJECT = pathlib.Path(user_dir.__file__).parents[1]
+OLD = PROJECT / "tests/old_checkpoints"  # trained until their translations were right
 PAD, EOS = 1, 2  # fairseq's Dictionary
 
 SMALL = {

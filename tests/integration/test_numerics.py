@@ -9,9 +9,8 @@ from user_dir.checkpoints.files import load
 from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 
-from support import PROJECT, assert_on_simplex, train
+from support import OLD, assert_on_simplex, train
 
-OLD = PROJECT / "tests/old_checkpoints"  # trained until their translations were right
 FRENCH = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
 BASE = """--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048
     --encoder-attention-heads 8 --lr 7e-4 --warmup-updates 400 --max-tokens 60""".split()

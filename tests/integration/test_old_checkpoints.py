@@ -11,41 +11,40 @@ from user_dir.errors import InputError
 from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 
-from support import PROJECT
+from support import OLD, PROJECT
 
-FOLDER = PROJECT / "tests/old_checkpoints"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.pt"))
+NAMES = sorted(path.stem for path in OLD.glob("*.pt"))
 
 
 def expected(name):
     """Translations and their scores."""
-    lines = [line.split("\t") for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()]
+    lines = [line.split("\t") for line in (OLD / f"{name}.txt").read_text(encoding="utf-8").splitlines()]
     return [text for _, text in lines], pytest.approx([float(score) for score, _ in lines], abs=1e-4)
 
 
 def test_every_family_has_one():
     assert {*FAMILIES} <= {*NAMES} and len(expected(NAMES[0])[0]) == 20
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*")) < 2**20
+    assert sum(path.stat().st_size for path in OLD.rglob("*")) < 2**20
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_text(name):
     """By Translator, which has the generator of --task checked_translation."""
-    translator = Translator(FOLDER / f"{name}.pt", data=FOLDER / "data-bin")
-    texts = (FOLDER / "test.fr").read_text(encoding="utf-8").splitlines()
+    translator = Translator(OLD / f"{name}.pt", data=OLD / "data-bin")
+    texts = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
     found = [row[0] for row in translator.search([translator.encode(text) for text in texts], lenpen=0.6)]
     assert ([text for text, _ in found], [score for _, score in found]) == expected(name)
 
 
 def test_one_ffn_for_all_branches_is_refused(tmp_path):
     """An option that no longer exists; by our reading of a checkpoint, and by fairseq's building of its model."""
-    state = torch.load(FOLDER / "weighted_transformer.pt")
+    state = torch.load(OLD / "weighted_transformer.pt")
     for given in ("per_branch", "shared"):
         state["cfg"]["model"].branch_ffn = given
         torch.save(state, tmp_path / f"{given}.pt")
-    Translator(tmp_path / "per_branch.pt", data=FOLDER / "data-bin")
+    Translator(tmp_path / "per_branch.pt", data=OLD / "data-bin")
     with pytest.raises(InputError, match="--branch-ffn shared .*: use the version"):
-        Translator(tmp_path / "shared.pt", data=FOLDER / "data-bin")
+        Translator(tmp_path / "shared.pt", data=OLD / "data-bin")
     with pytest.raises(InputError, match="--branch-ffn shared .*: use the version"):
         models.build_model(argparse.Namespace(**vars(state["cfg"]["model"])), None)
 
@@ -55,7 +54,7 @@ def test_one_ffn_for_all_branches_is_refused(tmp_path):
 def test_fairseq_generate(call, name, task):
     options = "--beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --remove-bpe --tokenizer moses -s fr -t en".split()
     options += ["--required-batch-size-multiple", "1", "--num-workers", "0", "--task", task]
-    model = ["--user-dir", PROJECT / "user_dir", "--path", FOLDER / f"{name}.pt"]
-    printed = call("fairseq-generate", FOLDER / "data-bin", *model, *options)
+    model = ["--user-dir", PROJECT / "user_dir", "--path", OLD / f"{name}.pt"]
+    printed = call("fairseq-generate", OLD / "data-bin", *model, *options)
     lines = sorted(re.findall(r"^D-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE), key=lambda line: int(line[0]))
     assert ([text for *_, text in lines], [float(score) for _, score, _ in lines]) == expected(name)

@@ -15,11 +15,10 @@ import pytest
 from user_dir.serving.translator import Translator
 from user_dir.tools import translate as tool
 
-from support import PROJECT
+from support import OLD, PROJECT
 
-FOLDER = PROJECT / "tests/old_checkpoints"
-MODEL = [str(FOLDER / "weighted_relative_transformer.pt"), "--data", str(FOLDER / "data-bin")]
-KNOWN = (FOLDER / "test.fr").read_text(encoding="utf-8").splitlines()
+MODEL = [str(OLD / "weighted_relative_transformer.pt"), "--data", str(OLD / "data-bin")]
+KNOWN = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
 UNUSUAL = {
     "empty": "",
     "spaces": " \t\u00a0\u3000 ",
@@ -93,7 +92,7 @@ def interactive(call, path, *options):
     """By line, the translation."""
     model = ["--user-dir", PROJECT / "user_dir", "--path", MODEL[0], "-s", "fr", "-t", "en", "--num-workers", "0"]
     text = ["--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt"]
-    text += ["--bpe-codes", FOLDER / "bpe/codes", "--input", path]
+    text += ["--bpe-codes", OLD / "bpe/codes", "--input", path]
     search = [*GREEDY, "--lenpen", "1", "--max-len-a", "1", "--max-len-b", "50"]
     printed = call("fairseq-interactive", MODEL[2], *model, *text, *search, *options)
     return {int(number): line for number, line in re.findall(r"^D-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE)}

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from ..errors import InputError
 from ..preparation import PreparedText, SplitText, codes_of, preparation_of, vocabulary_of
+from .respelling import Respelling
 from .search_settings import checked, kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2
 
@@ -46,6 +47,7 @@ def write_facts(
     longest: int,
     search: dict,
     quantization: str | None = None,
+    characters: str = "",
 ) -> None:
     """Writes into `folder` the files that translate text for `checkpoint`, a model trained on `data`.
 
@@ -53,6 +55,7 @@ def write_facts(
         longest: the most subwords of a sentence
         search: as from search_settings.kept_settings
         quantization: of the weights, None if they are those of the checkpoint
+        characters: of the source dictionary (respelling.characters_of)
     """
     if prepared := preparation_of(data):
         codes = codes_of(prepared, languages[0])
@@ -62,7 +65,7 @@ def write_facts(
             shutil.copy(vocabulary, folder / "bpe")
         shutil.copy(prepared.folder / "manifest.json", folder)
     facts = {"source_lang": languages[0], "target_lang": languages[1], "longest": longest, "search": search}
-    facts |= {"checkpoint": fingerprint(checkpoint), "quantization": quantization}
+    facts |= {"checkpoint": fingerprint(checkpoint), "quantization": quantization, "characters": characters}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
@@ -75,7 +78,8 @@ def read_facts(folder: pathlib.Path) -> dict:
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         types = [type(facts[name]) for name in ("source_lang", "target_lang", "longest")]
-        if types != [str, str, int] or facts["longest"] < 1:
+        types.append(type(facts.get("characters", "")))  # version 0.1 wrote none
+        if types != [str, str, int, str] or facts["longest"] < 1:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
@@ -123,6 +127,8 @@ class ExportedTranslator(TextTranslator):
         if not pretokenised and prepared is None:
             raise InputError(f"{folder} has no manifest.json of data-prep: tokenise the text yourself (--pretokenised)")
         self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
+        if self.text.natural and facts.get("characters"):
+            self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
         with self.used():

@@ -6,11 +6,11 @@ This module needs neither torch nor fairseq, so that CTranslate2's models work w
 import functools
 import importlib.util
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..errors import InputError
-from ..preparation import CONTINUED
+from ..preparation import CONTINUED, tidied
 from .search_settings import search_settings
 
 
@@ -29,7 +29,10 @@ class TextTranslator:
         source_lang: the language of the text
         longest: the number of subwords of the longest sentence that the model translates
         kept: the settings of beam search saved with the model's run (see search_settings.py)
+        respell: see respelling.py; text in tokens stays as it is
     """
+
+    respell: Callable[[str], str] = staticmethod(tidied)
 
     def __new__(cls, *arguments, **options):
         translator = super().__new__(cls)
@@ -40,8 +43,8 @@ class TextTranslator:
         return self.opened, ()
 
     def encode(self, text: str) -> str:
-        """Subwords separated by spaces, as in the files that data-prep writes to bpe/."""
-        return self.text.encode(text)
+        """Subwords separated by spaces, as in the files that data-prep writes to bpe/; see respelling.py, too."""
+        return self.text.encode(self.respell(text))
 
     def decode(self, subwords: str) -> str:
         """Text from subwords separated by spaces; tokens if the text is pretokenised."""

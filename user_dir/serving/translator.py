@@ -21,6 +21,7 @@ from ..errors import InputError
 from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .models import data_of, load_models, longest_source
+from .respelling import Respelling, characters_of
 from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
 
@@ -71,6 +72,8 @@ class Translator(TextTranslator):
                 "tokenise the text yourself like the training data, and use --pretokenised"
             )
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
+        if self.text.natural:
+            self.respell = Respelling(self.text, characters_of(self.task.source_dictionary.symbols))
         self.source_lang = self.task.cfg.source_lang
         for model in self.models:
             model.prepare_for_inference_(self.cfg)

@@ -17,6 +17,7 @@ import torch
 from ..errors import InputError
 from ..serving.exported_translator import FACTS, write_facts
 from ..serving.models import data_of, load_models, longest_source
+from ..serving.respelling import characters_of
 from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
@@ -122,7 +123,8 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         kept = kept_settings(path.parent)
         if kept.pop("lenpen_form", "fairseq") != "fairseq":  # CTranslate2 knows that one only
             kept.pop("lenpen", None)
-        write_facts(pathlib.Path(folder, "model"), path, data, languages, subwords, kept, quantization)
+        characters = characters_of(task.source_dictionary.symbols)
+        write_facts(pathlib.Path(folder, "model"), path, data, languages, subwords, kept, quantization, characters)
         if output.exists():
             output.rename(pathlib.Path(folder, "earlier"))
         pathlib.Path(folder, "model").rename(output)

@@ -85,10 +85,8 @@ class ProjectedLoss(torch.autograd.Function):
             rows = slice(start, start + size)
             logits = (x[rows] @ w.T).to(wide)  # [chunk, V]
             y = target[rows, None]
-            highest, logit_y = (
-                logits.amax(1, keepdim=True),
-                logits.gather(1, y),
-            )  # [chunk, 1]; max(1) takes 7 times as long
+            logit_y = logits.gather(1, y)  # [chunk, 1]
+            highest = logits.amax(1, keepdim=True)  # max(1), which finds the word, too, takes seven times as long
             correct += (logit_y == highest).sum()
             torch.softmax(logits, dim=1, out=logits)
             lse = highest - logits.amax(1, keepdim=True).log()  # the largest probability is at least 1/V

@@ -12,10 +12,9 @@ from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
 
-from support import EOS, PRE_NORM, PROJECT, randomise, run
+from support import EOS, OLD, PRE_NORM, randomise, run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
-OLD = PROJECT / "tests/old_checkpoints"
 SHARED = {"relative_tables": "shared", "relative_distance": 3}
 
 

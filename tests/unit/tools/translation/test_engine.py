@@ -13,9 +13,8 @@ from user_dir.serving.exported_translator import fingerprint
 from user_dir.tools import export_ctranslate2, precision, translate
 from user_dir.tools.translation import engine
 
-from support import PROJECT, run
+from support import OLD, run
 
-OLD = PROJECT / "tests/old_checkpoints"
 TEXT = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()[0]
 
 

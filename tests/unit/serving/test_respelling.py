@@ -1,0 +1,71 @@
+"""Text is respelled where a model has never seen a character or a case, and nowhere else."""
+
+import pytest
+
+from user_dir.preparation import PreparedText, preparation_of
+from user_dir.serving.exported_translator import ExportedTranslator
+from user_dir.serving.respelling import Respelling, characters_of
+from user_dir.serving.translator import Translator
+from user_dir.tools import export_ctranslate2
+
+from support import OLD, write_preparation
+
+LOWER = "abcdefghijklmnopqrstuvwxyz"
+CODES = "#version: 0.2\ni l</w>\nf a\nfa i\nfai t</w>\nI l</w>\nX Y</w>\nI X</w>\n"
+
+
+@pytest.fixture
+def respelled(tmp_path):
+    """respelled(line, characters): for a model that knows them."""
+    (tmp_path / "data-bin").mkdir()
+    write_preparation(tmp_path / "data-bin", ("fr", "en"), CODES, normalise=False)
+    text = PreparedText(preparation_of(tmp_path / "data-bin"), "fr", "en")
+    return lambda line, characters: Respelling(text, characters)(line)
+
+
+@pytest.mark.parametrize(
+    "known, line, expected",
+    [
+        (LOWER, "Il Fait", "il fait"),  # of lower-cased text
+        (LOWER, "ÉtÉ", "ete"),
+        (LOWER + "é", "ÉtÉ", "été"),
+        (LOWER + "É", "É", "É"),
+        (LOWER + "’", "l'eau", "l’eau"),
+        (LOWER + "–", "a — b ‐ c", "a – b – c"),
+        (LOWER + "-—", "a — b ‐ c", "a — b - c"),
+        (LOWER + "“”", "a „b“", "a “b“"),
+        (LOWER + "1!", "ﬁn １！", "fin 1!"),
+        (LOWER, "漢 a", "漢 a"),  # nothing means the same
+    ],
+)
+def test_unknown_characters(respelled, known, line, expected):
+    assert respelled(line, known) == expected
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("IL FAIT", "Il fait"),
+        ("Il FAIT", "Il FAIT"),  # not all of it
+        ("IL", "IL"),  # an abbreviation, perhaps
+        ("XY IX", "XY IX"),  # has subwords for them
+    ],
+)
+def test_sentences_in_capitals(respelled, line, expected):
+    assert respelled(line, LOWER + LOWER.upper()) == expected
+
+
+def test_characters_of_a_dictionary():
+    assert characters_of(["<s>", "<unk>", "ab@@", "ba", "<", "madeupword0000"]) == "<@ab"
+
+
+def test_both_engines_respell(tmp_path):
+    pytest.importorskip("ctranslate2")
+    checkpoint = OLD / "vaswani_transformer.pt"
+    export_ctranslate2.main([str(checkpoint), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "ct2")])
+    translator, exported = Translator(checkpoint, data=OLD / "data-bin"), ExportedTranslator(tmp_path / "ct2")
+    sentence = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()[0]
+    rows = translator.encode(sentence.upper()), translator.encode(f"ﬁ {sentence}")
+    assert rows == (exported.encode(sentence.upper()), exported.encode(f"ﬁ {sentence}"))
+    assert rows[0] == translator.encode(sentence.capitalize()) and rows[1].startswith(translator.encode("fi"))
+    assert translator.encode(sentence) == translator.text.encode(sentence)

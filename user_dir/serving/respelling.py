@@ -1,0 +1,58 @@
+"""Text in characters and in a case that the training text has: a model sees all other characters as one, <unk>."""
+
+import unicodedata
+from collections.abc import Iterable
+
+from ..preparation import PreparedText, joined, tidied
+
+ALIKE = ("'’‘‚‛‹›`´ʼ′", '"“”„‟«»″', "-–—―‐‑‒−")  # quotation marks and dashes, each instead of the others of its row
+
+
+def characters_of(subwords: Iterable[str]) -> str:
+    """The characters in the words of a dictionary, without fairseq's own (<s>, madeupword0000)."""
+    words = (word for word in subwords if not (word.startswith("madeupword") or word[:1] + word[-1:] == "<>"))
+    return "".join(sorted(set("".join(words))))
+
+
+class Respelling:
+    """Respells text for a model that knows `characters`, as in tokens of `text`."""
+
+    def __init__(self, text: PreparedText, characters: str):
+        self.text = text
+        self.characters = frozenset(characters + " ")
+        self.replacements: dict[str, str] = {}
+
+    def __call__(self, line: str) -> str:
+        """`line` with the nearest known character for each unknown one.
+
+        Several words all in capitals get ordinary case, unless they are fewer subwords as they are.
+        """
+        line = tidied(line)
+        if line.isupper() and " " in line:
+            return min(self.respelled(line.capitalize()), self.respelled(line), key=self.length)
+        return self.respelled(line)
+
+    def respelled(self, line: str) -> str:
+        return "".join(map(self.nearest, line))
+
+    def nearest(self, character: str) -> str:
+        if character not in self.replacements:
+            likely = [character, *candidates(character)]
+            self.replacements[character] = next((one for one in likely if self.known(one)), character)
+        return self.replacements[character]
+
+    def known(self, text: str) -> bool:
+        return self.characters.issuperset(joined(self.text.encode(text)))
+
+    def length(self, text: str) -> int:
+        return len(self.text.encode(text).split())
+
+
+def candidates(character: str) -> Iterable[str]:
+    """Other ways to write a character, the nearest first: its row, other case, compatible form, without accents."""
+    yield from next((row for row in ALIKE if character in row), "")
+    yield character.swapcase()
+    compatible = unicodedata.normalize("NFKC", character)
+    yield compatible
+    letters = "".join(x for x in unicodedata.normalize("NFKD", character) if not unicodedata.combining(x))
+    yield from (letters, letters.swapcase()) if letters else ()
