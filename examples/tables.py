@@ -4,7 +4,8 @@
     python examples/tables.py --check    # writes nothing, and fails if a page is older than its records
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed.
-Besides the scores of a record there is the lowest validation loss.
+Besides the scores of a record there is the lowest validation loss. The table called "commands" is of the records that
+tests/benchmarks/commands.py keeps.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from user_dir.files import write
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
+SPEEDS = "tests/benchmarks/results"
 EMPTY = "No training of this table has ended yet.\n"
 
 
@@ -49,6 +51,29 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def command_rows(record: dict) -> list[list[str]]:
+    """For each command the medians of fairseq's side and ours, and of their ratio with its extremes."""
+    rows = []
+    for name, pairs in record["figures"].items():
+        ratios = sorted(ours / stock if name == "train" else stock / ours for stock, ours in pairs)
+        stock, ours = (f"{statistics.median(side):,.{0 if name == 'train' else 1}f}" for side in zip(*pairs))
+        ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+        rows.append([f"{name}, {'words/s' if name == 'train' else 'seconds'}", stock, ours, ratio])
+    return rows
+
+
+def commands_table(results: pathlib.Path) -> str:
+    """The Markdown table of the timed commands, one record after the other."""
+    lines = [["machine", "family", "command", "fairseq's", "ours", "ratio"], ["---"] * 3 + ["---:"] * 3]
+    for file in sorted(results.glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        precision = "float32" if record["autocast"] == "off" else record["autocast"]
+        processor = ", ".join(record["machine"].get("gpus") or [record["machine"]["cpu"]])
+        machine = f"{processor}, {record['threads']} threads, {precision}"
+        lines += [[machine, f"`{record['family']}`", *row] for row in command_rows(record)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else EMPTY
+
+
 def score(record: dict, name: str) -> float | str:
     """The score called `name`; LOSS is the lowest validation loss."""
     if name == LOSS:
@@ -69,13 +94,17 @@ def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESU
     Raises:
         KeyError: if it names a group that is not in trainings.toml
     """
-    return BLOCK.sub(lambda match: match[1] + table(match[2], groups, results) + match[3], page)
+
+    def new(name: str) -> str:
+        return commands_table(PROJECT / SPEEDS) if name == "commands" else table(name, groups, results)
+
+    return BLOCK.sub(lambda match: match[1] + new(match[2]) + match[3], page)
 
 
 def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
     """The pages that are older than their records, with their new text."""
     groups, pages = read_table(), {}
-    for page in sorted({*project.glob("*.md"), *project.glob("examples/*.md"), *project.glob("user_dir/*.md")}):
+    for page in [page for folder in (".", "examples", "tests/benchmarks") for page in project.glob(f"{folder}/*.md")]:
         text = page.read_text(encoding="utf-8")
         if (made := with_tables(text, groups, project / RESULTS.relative_to(PROJECT))) != text:
             pages[page] = made
@@ -94,7 +123,7 @@ def main() -> None:
             print(page.relative_to(PROJECT))
     if check and pages:
         names = ", ".join(str(page.relative_to(PROJECT)) for page in pages)
-        sys.exit(f"tables.py: {names}: older than the records in examples/results; run python examples/tables.py")
+        sys.exit(f"tables.py: {names}: older than the records; run python examples/tables.py")
 
 
 if __name__ == "__main__":

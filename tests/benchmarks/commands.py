@@ -9,11 +9,11 @@ translate    seconds of nmt-translate for the lines of the test set, beside thos
 sentence     the same for one line
 
 Both sides run with the same environment: set OMP_NUM_THREADS, or the recipes' MALLOC_… variables (steps.sh), for both.
-A ratio is that of one round: above 1 ours is faster. Nothing else should run.
+A ratio is that of one round: above 1 ours is faster. Nothing else should run. With --record NAME the figures are kept
+in results/NAME.json, and python examples/tables.py puts them into the README's table.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -23,10 +23,19 @@ import sys
 import tempfile
 import time
 
-from user_dir.families import FAMILIES
-from user_dir.preparation import preparation_of
-from user_dir.tools.shared.command import table
-from user_dir.tools.shared.training_log import read_log
+import torch
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(PROJECT / "examples"))
+
+from record import commit, machine, versions  # noqa: E402
+from tables import command_rows  # noqa: E402
+
+from user_dir.families import FAMILIES  # noqa: E402
+from user_dir.preparation import preparation_of  # noqa: E402
+from user_dir.tools.shared.command import table  # noqa: E402
+from user_dir.tools.shared.records import write_record  # noqa: E402
+from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
 SEARCH = "--beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50 --max-tokens 6000 --required-batch-size-multiple 1".split()
 TRAINING = """--share-all-embeddings --label-smoothing 0.1 --clip-norm 1 --dropout 0 --max-tokens 1000 --lr 5e-3
@@ -113,29 +122,26 @@ def main() -> None:
     )
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
+    parser.add_argument("--record", metavar="NAME", help="keep the figures in results/NAME.json")
     args = parser.parse_args()
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = Commands(args, pathlib.Path(folder))
         for name in args.only or ("train", "generate", "translate", "sentence"):
             pairs = [(getattr(commands, name)(False), getattr(commands, name)(True)) for _ in range(args.rounds)]
-            ratios = sorted(ours / stock if name == "train" else stock / ours for stock, ours in pairs)
-            figures[name] = {"pairs": pairs, "ratios": ratios}
-            print(f"{name}: {statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})", flush=True)
-    rows = []
-    for name, found in figures.items():
-        stock, ours = (f"{statistics.median(side):,.1f}" for side in zip(*found["pairs"]))
-        low, *_, high = found["ratios"]
-        ratio = f"{statistics.median(found['ratios']):.2f} ({low:.2f}–{high:.2f})"
-        rows.append([f"{name}, {'words/s' if name == 'train' else 'seconds'}", stock, ours, ratio])
-    print(table(["command", "fairseq's", "ours", "ratio"], rows))
+            figures[name] = pairs
+            print(f"{name}: {pairs}", flush=True)
+    about = {"family": args.family, "autocast": args.autocast, "threads": torch.get_num_threads()}
+    record = {**about, "commit": commit(), "versions": versions(), "machine": machine(), "figures": figures}
+    print(table(["command", "fairseq's", "ours", "ratio"], command_rows(record)))
     if "generate" in figures:
         both = zip(*(commands.hypotheses[ours] for ours in (False, True)), strict=True)
         same = [stock == ours for stock, ours in both]
         print(f"{sum(same):,} of {len(same):,} hypotheses of fairseq-generate are the same")
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if args.record:
+        results = pathlib.Path(__file__).parent / "results"
+        results.mkdir(exist_ok=True)
+        write_record(results / f"{args.record}.json", record)
 
 
 if __name__ == "__main__":

@@ -71,3 +71,15 @@ def test_a_page_that_names_another_table_is_refused(tables):
 def test_the_lowest_validation_loss_is_a_score(tables):
     record = {"validation": [{"loss": 4.3}, {"loss": 4.1}, {"loss": 4.2}], "scores": {"BLEU": {"score": 40.0}}}
     assert tables.score(record, tables.LOSS) == 4.1 and tables.score(record, "BLEU") == 40.0
+
+
+def test_the_table_of_timed_commands(tables, tmp_path):
+    assert tables.commands_table(tmp_path) == tables.EMPTY
+    record = {"family": "one", "autocast": "off", "threads": 2, "machine": {"cpu": "a CPU", "cores": 2}}
+    record["figures"] = {"train": [[100.0, 150.0], [200.0, 200.0], [100.0, 200.0]], "translate": [[9.0, 3.0]]}
+    (tmp_path / "cpu.json").write_text(json.dumps(record))
+    (tmp_path / "gpu.json").write_text(json.dumps({**record, "autocast": "bf16", "machine": {"gpus": ["a GPU"]}}))
+    lines = tables.commands_table(tmp_path).splitlines()
+    assert lines[2] == "| a CPU, 2 threads, float32 | `one` | train, words/s | 100 | 200 | 1.50 (1.00–2.00) |"
+    assert lines[3].endswith("| translate, seconds | 9.0 | 3.0 | 3.00 (3.00–3.00) |")
+    assert lines[4].startswith("| a GPU, 2 threads, bf16 | `one` | train") and len(lines) == 6
