@@ -9,6 +9,7 @@ The recipes and the code are read throughout, so start it in a checkout that nob
 """
 
 import argparse
+import contextlib
 import fnmatch
 import itertools
 import os
@@ -104,6 +105,8 @@ class Running:
                 stderr=log,
                 start_new_session=True,
             )
+        with contextlib.suppress(OSError):  # where Linux groups processes by session, nice counts within one only
+            pathlib.Path(f"/proc/{self.process.pid}/autogroup").write_text("19")
 
     def ended(self) -> bool:
         return self.process.poll() is not None

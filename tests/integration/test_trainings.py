@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -65,6 +66,11 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
         while not all(file.exists() and file.read_text() for file in begun):
             assert runner.poll() is None
             time.sleep(0.1)
+        for file in begun:
+            with open(f"/proc/{file.read_text().strip()}/stat") as stat:
+                assert stat.read().rpartition(")")[2].split()[16] == "19"  # nice
+            group = pathlib.Path(f"/proc/{file.read_text().strip()}/autogroup")
+            assert not group.exists() or group.read_text().endswith(" nice 19\n")
         runner.send_signal(signal.SIGTERM)
         assert runner.wait() == 143
     assert all(gone(int(file.read_text())) for file in begun) and not [*results.glob("group*")]
