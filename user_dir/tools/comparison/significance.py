@@ -1,11 +1,12 @@
 """Systems, their scores on all or some segments, and how often chance would make such differences between them.
 
 Significance tests are sacrebleu's, of its counts for each segment. sacrebleu keeps these for itself: `count`, `score`
-and `OnCounts` use names with an underscore, and what PairedTest asks of a metric. They were checked with the version
+and `p_values` use names with an underscore, and what PairedTest asks of a metric. They were checked with the version
 below, and nothing else uses such names.
 """
 
 import argparse
+import copy
 import dataclasses
 import pathlib
 import re
@@ -35,27 +36,15 @@ def score(metric: Metric, counts: np.ndarray) -> float:
     return metric._compute_score_from_stats(counts.sum(axis=0)).score
 
 
-class OnCounts:
-    """A metric for PairedTest that takes [segments, counts] in place of hypotheses."""
-
-    def __init__(self, metric: Metric):
-        self.metric = metric
-
-    def __getattr__(self, name: str):
-        return getattr(self.metric, name)
-
-    def _extract_corpus_statistics(self, counts: np.ndarray, references: None) -> list[list[int]]:
-        return counts.tolist()
-
-
 def p_values(metric: Metric, counts: list[np.ndarray], test: str) -> tuple[list[float], str]:
     """p of each system's difference to the first system, from their [segments, counts]; the test's signature.
 
     test: one of TESTS
     """
     systems = [(str(number), values) for number, values in enumerate(counts)]
-    kind = TESTS[test]
-    signatures, columns = PairedTest(systems, {"": OnCounts(metric)}, None, kind)()
+    kind, on_counts = TESTS[test], copy.copy(metric)
+    on_counts._extract_corpus_statistics = lambda counts, references: counts.tolist()  # they stand for hypotheses
+    signatures, columns = PairedTest(systems, {"": on_counts}, None, kind)()
     (signature,), (_, results) = signatures.values(), columns.values()  # a column of names, one of results
     # sacrebleu counts resamples *above* the difference, and equal scores may have none: it would give p = 0.001.
     p = [1.0 if result.score == results[0].score else result.p_value for result in results[1:]]
