@@ -41,7 +41,6 @@ def replace(block: nn.Module, draw: Draw) -> None:
 
 
 def uniform(branches: int) -> Tensor:
-    """[1/M, …, 1/M]"""
     return torch.full((branches,), 1 / branches)
 
 
@@ -91,7 +90,8 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
     return BLEU(lowercase=prepared.lowercase) if prepared else token_bleu(), references
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("ablate_branch_weights")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("ablate_branch_weights", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
@@ -101,12 +101,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     seeds = "of the random weights (default: 1 2 3)"
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help=seeds)
     add_search(parser)
-    return parser.parse_args(arguments)
-
-
-@exit_in_one_line("ablate_branch_weights")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    args = parser.parse_args(arguments)
     translator = open_model(args)
     blocks = branched_blocks(translator.models[0]).values()
     if not blocks:

@@ -6,7 +6,6 @@
 Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and the last 20 of a big model.
 """
 
-import argparse
 import pathlib
 import re
 
@@ -74,7 +73,8 @@ def average(paths: list[pathlib.Path]) -> dict:
     return without_training_state(state)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("average_checkpoints")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("average_checkpoints", __doc__)
     inputs = "checkpoint files, or one folder of a run with --last"
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
@@ -85,12 +85,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
-    return args
-
-
-@exit_in_one_line("average_checkpoints")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
     averaged = average(paths)
     write(args.output, lambda partial: torch.save(averaged, partial))
