@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
 from sacrebleu.metrics import BLEU
@@ -47,12 +48,7 @@ def uniform(branches: int) -> Tensor:
 def random(seed: int) -> Draw:
     """Draws from Dirichlet(1, …, 1): exponential variables divided by their sum."""
     generator = torch.Generator().manual_seed(seed)
-
-    def draw(branches: int) -> Tensor:
-        weights = torch.empty(branches).exponential_(generator=generator)
-        return weights / weights.sum()
-
-    return draw
+    return lambda branches: F.normalize(torch.empty(branches).exponential_(generator=generator), p=1, dim=0)
 
 
 def translations(translator: Translator, dataset: LanguagePairDataset, **search) -> list[str]:

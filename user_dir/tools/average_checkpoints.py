@@ -29,10 +29,9 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
     """
     numbered = {int(m[1]): path for path in folder.glob("*.pt") if (m := PATTERNS[by].fullmatch(path.name))}
     if len(numbered) < count:
-        raise InputError(
-            f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged: "
-            f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
-        )
+        reason = f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged"
+        remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
+        raise InputError(f"{reason}: {remedy}")
     return [numbered[number] for number in sorted(numbered)[-count:]]
 
 
@@ -52,10 +51,9 @@ def average(paths: list[pathlib.Path]) -> dict:
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
         if sums and shapes != known:
             name = min(set(shapes.items()) ^ set(known.items()))[0]
-            raise InputError(
-                f"{path} is of another model than {paths[0]}: {name} is {shapes.get(name, 'missing')} "
-                f"in the one and {known.get(name, 'missing')} in the other"
-            )
+            one, other = (of.get(name, "missing") for of in (shapes, known))
+            reason = f"{name} is {one} in the one and {other} in the other"
+            raise InputError(f"{path} is of another model than {paths[0]}: {reason}")
         for name, value in model.items():
             if not value.is_floating_point():
                 sums[name] = value

@@ -16,7 +16,6 @@ In the decoder position i has read subword i − 1 (the first one </s>) and is a
 what it has read; the keys after i are masked, so that "next" is 0.
 """
 
-import contextlib
 import functools
 import math
 import pathlib
@@ -63,12 +62,12 @@ def factors(queries: Tensor, keys: Tensor, delimiter: Tensor, aligned: bool) -> 
     return torch.stack([column.double() for column in columns])
 
 
-def sums(weights: Tensor, factors: Tensor, queries: Tensor) -> Tensor:
-    """The columns [h, 6], summed over the queries: weights [B, h, T, S], `factors`, queries [B, T] 0 at padding."""
+def add_sums(total: Tensor, factors: Tensor, queries: Tensor, weights: Tensor) -> None:
+    """Adds the sums over queries [B, T], 0 at padding, to the columns `total` [h, 6]: weights [B, h, T, S]."""
     weights = weights.double() * (queries > 0)[:, None, :, None]
     entropy = torch.special.entr(weights).sum((0, 2, 3)) / math.log(2)
     distance, *others = torch.einsum("bhts,cbts->ch", weights, factors)
-    return torch.stack([distance, entropy, *others], dim=1)
+    total += torch.stack([distance, entropy, *others], dim=1)
 
 
 @torch.no_grad()
@@ -92,15 +91,13 @@ def describe(translator: Translator, dataset: LanguagePairDataset, **batches) ->
             "decoder": (target, target, in_target, True),
             "encoder-decoder": (target, source, in_source, False),
         }
-        with contextlib.ExitStack() as stack:
-            for name, layers in attentions.items():
-                queries = of[name][0]
-                count[name] += int((queries > 0).sum())
-                summed = functools.partial(sums, factors=factors(*of[name]), queries=queries)
-                for layer, total in zip(layers, totals[name]):
-                    # the defaults keep what is of this turn of the loop
-                    see = lambda weights, total=total, summed=summed: total.add_(summed(weights))  # noqa: E731
-                    stack.enter_context(observed(layer, see))
+        pairs = []
+        for name, layers in attentions.items():
+            queries, shared = of[name][0], factors(*of[name])
+            count[name] += int((queries > 0).sum())
+            for layer, total in zip(layers, totals[name]):
+                pairs.append((layer, functools.partial(add_sums, total, shared, queries)))
+        with observed(pairs):
             model(**batch["net_input"])
     return {name: [(total / count[name]).cpu() for total in totals[name]] for name in ATTENTIONS}
 

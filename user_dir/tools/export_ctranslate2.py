@@ -23,7 +23,6 @@ from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
-NOT_COMPUTED = ", which CTranslate2 does not compute: translate with nmt-translate"
 # What our options must be, and what a model has otherwise.
 COMPUTED = {
     "branched_attention": ("none", "branches with weights"),
@@ -44,21 +43,23 @@ def refuse(path: pathlib.Path, cfg) -> None:
 
     if not hasattr(cfg, "relative_positions"):
         raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
+    faults = []
     for option, (value, what) in COMPUTED.items():
         if getattr(cfg, option) != value:
-            given = f"--{option.replace('_', '-')} {getattr(cfg, option)}"
-            raise NotComputed(f"{path} has {what} ({given}){NOT_COMPUTED}")
+            faults.append(f"{what} (--{option.replace('_', '-')} {getattr(cfg, option)})")
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
-        tables = "table of keys and one of values that all heads of a layer share"
-        raise NotComputed(f"{path} has no {tables}{NOT_COMPUTED}")
+        faults.append("no table of keys and one of values that all heads of a layer share")
     if relative != cfg.no_token_positional_embeddings:
-        raise NotComputed(f"{path} has not either distances or sinusoids{NOT_COMPUTED}")
+        faults.append("not either distances or sinusoids")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
-        raise NotComputed(f"{path} has --activation-fn {cfg.activation_fn}{NOT_COMPUTED}")
+        faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            raise NotComputed(f"{path} has another --…-{name.replace('_', '-')} in the decoder{NOT_COMPUTED}")
+            faults.append(f"another --…-{name.replace('_', '-')} in the decoder")
+    if faults:
+        reason = "which CTranslate2 does not compute: translate with nmt-translate"
+        raise NotComputed(f"{path} has {' and '.join(faults)}, {reason}")
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):

@@ -88,29 +88,26 @@ def draw(found: dict[tuple[str, str], list[Tensor]], title: str):
     figure = new_figure(5 * len(kinds), 9, title)
     axes = figure.subplots(len(SIDES), len(kinds), squeeze=False)
     for axis, (side, kind) in zip(axes.flatten(), itertools.product(SIDES, kinds)):
-        draw_map(figure, axis, found[side, kind], side, kind)
+        layers = found[side, kind]
+        values = torch.cat(layers)  # [lines, 2k+1]
+        k = values.size(1) // 2
+        if side == "decoder":
+            values[:, k + 1 :] = float("nan")
+        bound = values.nan_to_num().abs().max().item() or 1.0
+        colours = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if kind == SCORES else {"cmap": "viridis"}
+        place = (-k - 0.5, k + 0.5, len(values), 0)
+        image = axis.imshow(values.numpy(), aspect="auto", interpolation="none", extent=place, **colours)
+        axis.set_facecolor("0.9")
+        ends = [0, *itertools.accumulate(map(len, layers))]
+        for end in ends[1:-1]:
+            axis.axhline(end, color="white", linewidth=0.8)
+        middles = [(start + end) / 2 for start, end in itertools.pairwise(ends)]
+        axis.set_yticks(middles, [str(number) for number in range(1, len(layers) + 1)])
+        axis.tick_params(axis="y", length=0)
+        lines = "layer, a line for each head" if len(values) > len(layers) else "layer"
+        axis.set(title=f"{side}: {kind}", xlabel="distance from query to key", ylabel=lines)
+        figure.colorbar(image, ax=axis)
     return figure
-
-
-def draw_map(figure, axis, layers: list[Tensor], side: str, kind: str) -> None:
-    values = torch.cat(layers)  # [lines, 2k+1]
-    k = values.size(1) // 2
-    if side == "decoder":
-        values[:, k + 1 :] = float("nan")
-    bound = values.nan_to_num().abs().max().item() or 1.0
-    colours = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if kind == SCORES else {"cmap": "viridis"}
-    place = (-k - 0.5, k + 0.5, len(values), 0)
-    image = axis.imshow(values.numpy(), aspect="auto", interpolation="none", extent=place, **colours)
-    axis.set_facecolor("0.9")
-    ends = [0, *itertools.accumulate(map(len, layers))]
-    for end in ends[1:-1]:
-        axis.axhline(end, color="white", linewidth=0.8)
-    middles = [(start + end) / 2 for start, end in itertools.pairwise(ends)]
-    axis.set_yticks(middles, [str(number) for number in range(1, len(layers) + 1)])
-    axis.tick_params(axis="y", length=0)
-    lines = "layer, a line for each head" if len(values) > len(layers) else "layer"
-    axis.set(title=f"{side}: {kind}", xlabel="distance from query to key", ylabel=lines)
-    figure.colorbar(image, ax=axis)
 
 
 @exit_in_one_line("plot_relative_positions")

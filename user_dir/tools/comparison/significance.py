@@ -11,7 +11,6 @@ import dataclasses
 import pathlib
 import re
 import statistics
-from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -102,21 +101,11 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
     return sorted(systems, key=lambda system: system.name != baseline), used
 
 
-class Difference(NamedTuple):
-    """The difference between a system and the baseline in one score."""
+def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[tuple], str]:
+    """Rows of a system, a score and their difference to the first system, the baseline; and the signature of the test.
 
-    system: str
-    score: str
-    difference: float  # of the means over seeds
-    p_sentences: float
-    p_seeds: float | None  # Welch's; None with a single seed, or without any spread
-    p_paired: float | None  # of the paired t-test; None, too, where the seeds are not the same
-
-
-def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[Difference], str]:
-    """Differences of all systems to the first, the baseline; and the signature of the test.
-
-    test: one of TESTS
+    The difference is that of the means over seeds. Its p-values follow: those of `test` (one of TESTS), `welch`, and
+    `paired`.
 
     Raises:
         InputError: if systems with different numbers of seeds are to be randomised: their counts cannot be exchanged
@@ -133,12 +122,15 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
             ours = system.scores(name, metric)
             gain = statistics.mean(ours) - statistics.mean(theirs)
             p_paired = paired(system.by_seed(ours), baseline.by_seed(theirs))
-            rows.append(Difference(system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
+            rows.append((system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
     return rows, signature
 
 
 def welch(ours: list[float], theirs: list[float]) -> float | None:
-    """p of Welch's t-test: how often other seeds would give such a difference if both systems were equally good."""
+    """p of Welch's t-test: how often other seeds would give such a difference if both systems were equally good.
+
+    None with a single seed, or without any spread.
+    """
     from scipy.stats import ttest_ind  # takes a second to import
 
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
@@ -147,7 +139,10 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
 
 
 def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
-    """p of the paired t-test over the scores of each seed, which leaves out the luck that a seed brings to both."""
+    """p of the paired t-test over the scores of each seed, which leaves out the luck that a seed brings to both.
+
+    None, too, where the seeds are not the same.
+    """
     from scipy.stats import ttest_rel
 
     pairs = [(score, theirs[seed]) for seed, score in ours.items() if seed in theirs]

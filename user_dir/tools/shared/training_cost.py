@@ -3,6 +3,7 @@
 Vaswani et al. 2017 estimate theirs (Table 2) otherwise, as hours x GPUs x what a GPU sustains: what they paid for.
 """
 
+import itertools
 import math
 import pathlib
 
@@ -38,12 +39,9 @@ def lengths(task) -> tuple[float, float]:
 
 def shown(points: dict[int, dict]) -> tuple[float, float]:
     """Target subwords and seconds of the updates in "train_inner" of a log (see training_log.read_log)."""
-    tokens = seconds = before = 0
-    for updates, values in sorted(points.items()):
-        tokens += values["wpb"] * (updates - before)
-        seconds += values["train_wall"]
-        before = updates
-    return tokens, seconds
+    intervals = itertools.pairwise([0, *sorted(points)])
+    tokens = sum(points[updates]["wpb"] * (updates - before) for before, updates in intervals)
+    return tokens, sum(values["train_wall"] for values in points.values())
 
 
 def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, float]:

@@ -70,10 +70,8 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
                 if "wall" in values:
                     clock[updates] = values["wall"]
     if not found:
-        raise InputError(
-            f"{path} holds no line of a training: name fairseq-train's output or its --log-file, "
-            "written with --log-format simple or json"
-        )
+        remedy = "name fairseq-train's output or its --log-file, written with --log-format simple or json"
+        raise InputError(f"{path} holds no line of a training: {remedy}")
     updates, seconds = zip(*sorted(clock.items()))
     for points in found.values():
         for update, values in points.items():  # a validation has no clock of its own

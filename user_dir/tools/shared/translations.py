@@ -135,10 +135,9 @@ def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
             if kind in "HD":  # the model's score comes first
                 text = text.partition("\t")[2]
             if segment in found[kind]:
-                raise InputError(
-                    f"{path}, line {number}: {kind}-{segment} occurs a second time. One best hypothesis for each "
-                    "segment is scored: translate with --nbest 1, and keep each run in a file of its own"
-                )
+                reason = f"{kind}-{segment} occurs a second time. One best hypothesis for each segment is scored"
+                remedy = "translate with --nbest 1, and keep each run in a file of its own"
+                raise InputError(f"{path}, line {number}: {reason}: {remedy}")
             found[kind][segment] = text
     return found
 
