@@ -14,17 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-
-class Size(NamedTuple):
-    """Of a model, by the names of fairseq-train's options; layers of encoder and decoder."""
-
-    layers: tuple[int, int]
-    embed_dim: int
-    ffn_embed_dim: int
-    attention_heads: int
-
-
-SIZES = {"base": Size((6, 6), 512, 2048, 8), "quickstart": Size((3, 2), 128, 512, 4)}
+Size = dict[str, tuple[int, int]]  # of encoder and decoder, by the names of fairseq-train's options
+SIZES = {
+    "base": {"layers": (6, 6), "embed_dim": (512, 512), "ffn_embed_dim": (2048, 2048), "attention_heads": (8, 8)},
+    "quickstart": {"layers": (3, 2), "embed_dim": (128, 128), "ffn_embed_dim": (512, 512), "attention_heads": (4, 4)},
+}
 
 
 class Row(NamedTuple):
@@ -37,21 +31,16 @@ class Row(NamedTuple):
 
 
 def times(**shares: float) -> Callable[[Size], dict]:
-    """Fields of a size, each multiplied by its share, as options of the encoder and of the decoder."""
-
-    def change(size: Size) -> dict:
-        options = {}
-        for name, share in shares.items():
-            value = getattr(size, name)
-            for side, number in zip(("encoder", "decoder"), value if name == "layers" else (value, value)):
-                options[f"{side}_{name}"] = max(1, round(number * share))
-        return options
-
-    return change
+    """Options of a size, each multiplied by its share."""
+    return lambda size: {
+        f"{side}_{name}": max(1, round(number * share))
+        for name, share in shares.items()
+        for side, number in zip(("encoder", "decoder"), size[name])
+    }
 
 
 def key_dim(share: float) -> Callable[[Size], dict]:
-    return lambda size: {"attention_key_dim": int(size.embed_dim / size.attention_heads * share)}
+    return lambda size: {"attention_key_dim": int(size["embed_dim"][0] / size["attention_heads"][0] * share)}
 
 
 def given(**options) -> Callable[[Size], dict]:
@@ -123,7 +112,7 @@ TABLES = {
         Row("learned", WEIGHTED, given()),
         Row("softmax", WEIGHTED, given(branch_weights="softmax")),
         Row("drawn", WEIGHTED, given(branch_weights="random")),
-        Row("top-half", WEIGHTED, lambda size: {"top_branches": max(1, size.attention_heads // 2)}),
+        Row("top-half", WEIGHTED, lambda size: {"top_branches": max(1, size["attention_heads"][0] // 2)}),
     ],
     # Where the decoder has branches; no table of theirs.
     "ahmed-decoder": [
