@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
 from sacrebleu.metrics import BLEU
@@ -41,19 +42,13 @@ def replace(block: nn.Module, draw: Draw) -> None:
 
 
 def uniform(branches: int) -> Tensor:
-    """[1/M, …, 1/M]"""
     return torch.full((branches,), 1 / branches)
 
 
 def random(seed: int) -> Draw:
     """Draws from Dirichlet(1, …, 1): exponential variables divided by their sum."""
     generator = torch.Generator().manual_seed(seed)
-
-    def draw(branches: int) -> Tensor:
-        weights = torch.empty(branches).exponential_(generator=generator)
-        return weights / weights.sum()
-
-    return draw
+    return lambda branches: F.normalize(torch.empty(branches).exponential_(generator=generator), p=1, dim=0)
 
 
 def translations(translator: Translator, dataset: LanguagePairDataset, **search) -> list[str]:
@@ -91,7 +86,8 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
     return BLEU(lowercase=prepared.lowercase) if prepared else token_bleu(), references
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("ablate_branch_weights")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("ablate_branch_weights", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
@@ -101,12 +97,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     seeds = "of the random weights (default: 1 2 3)"
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help=seeds)
     add_search(parser)
-    return parser.parse_args(arguments)
-
-
-@exit_in_one_line("ablate_branch_weights")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    args = parser.parse_args(arguments)
     translator = open_model(args)
     blocks = branched_blocks(translator.models[0]).values()
     if not blocks:

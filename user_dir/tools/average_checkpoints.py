@@ -6,7 +6,6 @@
 Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and the last 20 of a big model.
 """
 
-import argparse
 import pathlib
 import re
 
@@ -30,10 +29,9 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
     """
     numbered = {int(m[1]): path for path in folder.glob("*.pt") if (m := PATTERNS[by].fullmatch(path.name))}
     if len(numbered) < count:
-        raise InputError(
-            f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged: "
-            f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
-        )
+        reason = f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged"
+        remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
+        raise InputError(f"{reason}: {remedy}")
     return [numbered[number] for number in sorted(numbered)[-count:]]
 
 
@@ -53,10 +51,9 @@ def average(paths: list[pathlib.Path]) -> dict:
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
         if sums and shapes != known:
             name = min(set(shapes.items()) ^ set(known.items()))[0]
-            raise InputError(
-                f"{path} is of another model than {paths[0]}: {name} is {shapes.get(name, 'missing')} "
-                f"in the one and {known.get(name, 'missing')} in the other"
-            )
+            one, other = (of.get(name, "missing") for of in (shapes, known))
+            reason = f"{name} is {one} in the one and {other} in the other"
+            raise InputError(f"{path} is of another model than {paths[0]}: {reason}")
         for name, value in model.items():
             if not value.is_floating_point():
                 sums[name] = value
@@ -74,7 +71,8 @@ def average(paths: list[pathlib.Path]) -> dict:
     return without_training_state(state)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("average_checkpoints")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("average_checkpoints", __doc__)
     inputs = "checkpoint files, or one folder of a run with --last"
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
@@ -85,12 +83,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
-    return args
-
-
-@exit_in_one_line("average_checkpoints")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
     averaged = average(paths)
     write(args.output, lambda partial: torch.save(averaged, partial))

@@ -19,61 +19,37 @@ matrices, and the luck that both share is not in their difference; else read Wel
 A difference worth reporting is small in both. p-values are two-sided and, with several systems, not corrected.
 """
 
-import argparse
 import logging
 import pathlib
 
 from ..files import write
 from .comparison.report import draw, report
-from .comparison.significance import TESTS, buckets, differences, read_systems, words
+from .comparison.significance import TESTS, buckets, differences, read_systems
 from .shared.command import exit_in_one_line, new_parser
 from .shared.metrics import signatures
 from .shared.pictures import new_figure, save
 from .shared.translations import add_options
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = new_parser("compare", __doc__)
-    parser.add_argument(
-        "--system",
-        action="append",
-        nargs="+",
-        required=True,
-        metavar=("NAME", "FILE"),
-        help="a system and its outputs, one for each seed, which is the last number in the path",
-    )
-    parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
-    add_options(parser)
-    parser.add_argument(
-        "--test",
-        choices=TESTS,
-        default="bootstrap",
-        help="of other sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)",
-    )
-    parser.add_argument(
-        "--lengths-of",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="text by whose lengths scores are split, e.g. the source (default: the reference)",
-    )
-    parser.add_argument(
-        "--bounds",
-        type=int,
-        nargs="+",
-        metavar="WORDS",
-        help="longest lengths of all buckets but the last (default: five of about one size)",
-    )
-    parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
-    return parser.parse_args(arguments)
-
-
 @exit_in_one_line("compare")
 def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    parser = new_parser("compare", __doc__)
+    help = "a system and its outputs, one for each seed, which is the last number in the path"
+    parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help=help)
+    parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
+    add_options(parser)
+    help = "of other sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)"
+    parser.add_argument("--test", choices=TESTS, default="bootstrap", help=help)
+    help = "text by whose lengths scores are split, e.g. the source (default: the reference)"
+    parser.add_argument("--lengths-of", type=pathlib.Path, metavar="FILE", help=help)
+    help = "longest lengths of all buckets but the last (default: five of about one size)"
+    parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help=help)
+    parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
+    args = parser.parse_args(arguments)
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import enables its debugging messages
     new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
     systems, used = read_systems(args)
-    parts = buckets(words(args.lengths_of, systems[0].runs[0].references), args.bounds)
+    parts = buckets(args.lengths_of, systems[0].runs[0].references, args.bounds)
     rows, signature = differences(systems, used, args.test)
     lengths_of = str(args.lengths_of or "the reference")
     text = report(systems, used, rows, parts, lengths_of)

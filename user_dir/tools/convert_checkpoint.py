@@ -16,7 +16,7 @@ import re
 import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading
@@ -24,7 +24,7 @@ from ..checkpoints.trusted import refuse_untrusted
 from ..config import VariantConfig, refuse_options
 from ..errors import InputError
 from ..files import write
-from .shared.command import exit_in_one_line, new_parser
+from .shared.command import add_checkpoint, exit_in_one_line, new_parser
 
 STOCK, OURS = "transformer", "vaswani_transformer"
 ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it
@@ -60,7 +60,9 @@ def convert(path: pathlib.Path, to: str) -> dict:
     with reading(path):
         state = load_checkpoint_to_cpu(str(path))
         cfg = state["cfg"]
-    refuse_resolved(path, cfg)
+    if found := re.search(r"\$\{[^}]*:[^}]*\}?", str(OmegaConf.to_container(cfg, resolve=False))):
+        # such as ${oc.env:HOME}: the file that is written would have this machine's
+        raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
     options = cfg.model if OmegaConf.is_config(cfg.model) else vars(cfg.model)
     architecture = options.get("arch") or options["_name"]
     family = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
@@ -71,7 +73,10 @@ def convert(path: pathlib.Path, to: str) -> dict:
     if to == OURS:
         refuse_options(VariantConfig.from_namespace(cfg.model))
     else:
-        refuse_added(path, options)
+        for name, plain in PLAIN.items():
+            if options.get(name, plain) != plain:
+                option = f"--{name.replace('_', '-')} {options[name]}"
+                raise InputError(f"{path} has {option}, which fairseq's {STOCK} has not")
     with open_dict(cfg):
         for name in ("arch", "_name"):
             if options.get(name):
@@ -90,47 +95,27 @@ def convert(path: pathlib.Path, to: str) -> dict:
     history = state["optimizer_history"][-1]
     for group in ("criterion", "optimizer"):
         history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)
-    if state["last_optimizer_state"] and history["optimizer_name"] in NAMES["optimizer"][1]:
-        convert_adam(state["last_optimizer_state"], fused=to == OURS)
+    adam = state["last_optimizer_state"]
+    if adam and history["optimizer_name"] in NAMES["optimizer"][1]:
+        # Moments are the same; torch's fused Adam is asked for in a group's options, and counts updates in a tensor.
+        for group in adam["param_groups"]:
+            group["fused"] = to == OURS
+        if to == STOCK:
+            for moments in adam["state"].values():
+                moments["step"] = int(moments["step"])
     return state
-
-
-def refuse_resolved(path: pathlib.Path, cfg: DictConfig) -> None:
-    """Raises InputError for an option such as ${oc.env:HOME}: the file that is written would have this machine's."""
-    if found := re.search(r"\$\{[^}]*:[^}]*\}?", str(OmegaConf.to_container(cfg, resolve=False))):
-        raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
-
-
-def refuse_added(path: pathlib.Path, options) -> None:
-    """Raises InputError if `options` of a vaswani_transformer make it another model than fairseq's."""
-    for name, plain in PLAIN.items():
-        if options.get(name, plain) != plain:
-            raise InputError(f"{path} has --{name.replace('_', '-')} {options[name]}, which fairseq's {STOCK} has not")
-
-
-def convert_adam(state: dict, fused: bool) -> None:
-    """Moments are the same; torch's fused Adam counts updates in a tensor and is asked for in the group's options."""
-    for group in state["param_groups"]:
-        group["fused"] = fused
-    if not fused:
-        for moments in state["state"].values():
-            moments["step"] = int(moments["step"])
 
 
 @exit_in_one_line("convert_checkpoint")
 def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    parser = new_parser("convert_checkpoint", __doc__)
+    add_checkpoint(parser)
+    parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family that it becomes one of")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
+    args = parser.parse_args(arguments)
     state = convert(args.checkpoint, args.to)
     write(args.output, lambda partial: torch.save(state, partial))
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = new_parser("convert_checkpoint", __doc__)
-    parser.add_argument("checkpoint", type=pathlib.Path, help="as fairseq or average_checkpoints wrote it")
-    parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family that it becomes one of")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

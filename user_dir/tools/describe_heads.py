@@ -16,8 +16,6 @@ In the decoder position i has read subword i − 1 (the first one </s>) and is a
 what it has read; the keys after i are masked, so that "next" is 0.
 """
 
-import argparse
-import contextlib
 import functools
 import math
 import pathlib
@@ -45,11 +43,6 @@ def delimiters(dictionary: Dictionary) -> Tensor:
     return found
 
 
-def positions(real: Tensor) -> Tensor:
-    """Of real [B, T], True where there is no padding: the position in the sentence, from 1."""
-    return real.cumsum(1) * real
-
-
 def factors(queries: Tensor, keys: Tensor, delimiter: Tensor, aligned: bool) -> Tensor:
     """What each weight is multiplied by for the columns but entropy: [5, B, T, S].
 
@@ -69,12 +62,12 @@ def factors(queries: Tensor, keys: Tensor, delimiter: Tensor, aligned: bool) -> 
     return torch.stack([column.double() for column in columns])
 
 
-def sums(weights: Tensor, factors: Tensor, queries: Tensor) -> Tensor:
-    """The columns [h, 6], summed over the queries: weights [B, h, T, S], `factors`, queries [B, T] 0 at padding."""
+def add_sums(total: Tensor, factors: Tensor, queries: Tensor, weights: Tensor) -> None:
+    """Adds the sums over queries [B, T], 0 at padding, to the columns `total` [h, 6]: weights [B, h, T, S]."""
     weights = weights.double() * (queries > 0)[:, None, :, None]
     entropy = torch.special.entr(weights).sum((0, 2, 3)) / math.log(2)
     distance, *others = torch.einsum("bhts,cbts->ch", weights, factors)
-    return torch.stack([distance, entropy, *others], dim=1)
+    total += torch.stack([distance, entropy, *others], dim=1)
 
 
 @torch.no_grad()
@@ -90,52 +83,43 @@ def describe(translator: Translator, dataset: LanguagePairDataset, **batches) ->
     marks = [delimiters(dictionary).to(device) for dictionary in (task.source_dictionary, task.target_dictionary)]
     for batch in translator.batches(dataset, **batches):
         tokens = [batch["net_input"][name] for name in ("src_tokens", "prev_output_tokens")]
-        source, target = (positions(side != task.target_dictionary.pad()) for side in tokens)
+        real = [side != task.target_dictionary.pad() for side in tokens]
+        source, target = (side.cumsum(1) * side for side in real)  # positions from 1, 0 at padding
         in_source, in_target = (mark[side] for mark, side in zip(marks, tokens))
         of = {
             "encoder": (source, source, in_source, True),
             "decoder": (target, target, in_target, True),
             "encoder-decoder": (target, source, in_source, False),
         }
-        with contextlib.ExitStack() as stack:
-            for name, layers in attentions.items():
-                queries = of[name][0]
-                count[name] += int((queries > 0).sum())
-                summed = functools.partial(sums, factors=factors(*of[name]), queries=queries)
-                for layer, total in zip(layers, totals[name]):
-                    # the defaults keep what is of this turn of the loop
-                    see = lambda weights, total=total, summed=summed: total.add_(summed(weights))  # noqa: E731
-                    stack.enter_context(observed(layer, see))
+        pairs = []
+        for name, layers in attentions.items():
+            queries, shared = of[name][0], factors(*of[name])
+            count[name] += int((queries > 0).sum())
+            for layer, total in zip(layers, totals[name]):
+                pairs.append((layer, functools.partial(add_sums, total, shared, queries)))
+        with observed(pairs):
             model(**batch["net_input"])
     return {name: [(total / count[name]).cpu() for total in totals[name]] for name in ATTENTIONS}
 
 
-def rows(found: dict[str, list[Tensor]]) -> list[list[str]]:
-    """Lines of the table."""
-    return [
-        [name, str(layer), str(head), *("" if value != value else f"{value:.2f}" for value in values.tolist())]
-        for name, layers in found.items()
-        for layer, heads in enumerate(layers, 1)
-        for head, values in enumerate(heads, 1)
-    ]
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("describe_heads")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("describe_heads", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     add_sentences(parser)
     output = "the file of the table (default: the standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE.md", help=output)
-    return parser.parse_args(arguments)
-
-
-@exit_in_one_line("describe_heads")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    args = parser.parse_args(arguments)
     translator = open_model(args)
     found = describe(translator, load_sentences(translator, args.subset), max_tokens=args.max_tokens)
-    text = table(["attention", "layer", "head", *COLUMNS], rows(found))
+    rows = [
+        [name, str(layer), str(head), *("" if value != value else f"{value:.2f}" for value in values.tolist())]
+        for name, layers in found.items()
+        for layer, heads in enumerate(layers, 1)
+        for head, values in enumerate(heads, 1)
+    ]
+    text = table(["attention", "layer", "head", *COLUMNS], rows)
     if args.output:
         write(args.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
     print(args.output or text)

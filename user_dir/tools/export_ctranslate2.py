@@ -8,6 +8,7 @@ given subwords, such as data-prep leaves in bpe/, and gives subwords; nmt-transl
 and text as it is. It also takes RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
 """
 
+import contextlib
 import importlib.util
 import pathlib
 import tempfile
@@ -22,7 +23,6 @@ from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
-NOT_COMPUTED = ", which CTranslate2 does not compute: translate with nmt-translate"
 # What our options must be, and what a model has otherwise.
 COMPUTED = {
     "branched_attention": ("none", "branches with weights"),
@@ -43,22 +43,23 @@ def refuse(path: pathlib.Path, cfg) -> None:
 
     if not hasattr(cfg, "relative_positions"):
         raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
+    faults = []
     for option, (value, what) in COMPUTED.items():
         if getattr(cfg, option) != value:
-            given = f"--{option.replace('_', '-')} {getattr(cfg, option)}"
-            raise NotComputed(f"{path} has {what} ({given}){NOT_COMPUTED}")
+            faults.append(f"{what} (--{option.replace('_', '-')} {getattr(cfg, option)})")
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
-        raise NotComputed(
-            f"{path} has no table of keys and one of values that all heads of a layer share{NOT_COMPUTED}"
-        )
+        faults.append("no table of keys and one of values that all heads of a layer share")
     if relative != cfg.no_token_positional_embeddings:
-        raise NotComputed(f"{path} has not either distances or sinusoids{NOT_COMPUTED}")
+        faults.append("not either distances or sinusoids")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
-        raise NotComputed(f"{path} has --activation-fn {cfg.activation_fn}{NOT_COMPUTED}")
+        faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            raise NotComputed(f"{path} has another --…-{name.replace('_', '-')} in the decoder{NOT_COMPUTED}")
+            faults.append(f"another --…-{name.replace('_', '-')} in the decoder")
+    if faults:
+        reason = "which CTranslate2 does not compute: translate with nmt-translate"
+        raise NotComputed(f"{path} has {' and '.join(faults)}, {reason}")
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
@@ -79,10 +80,8 @@ def specification(path: pathlib.Path, data: pathlib.Path):
         activation=stock._SUPPORTED_ACTIVATIONS[cfg.activation_fn],
         layernorm_embedding=cfg.layernorm_embedding,
     )
-    for ours, side, set_layer in (
-        (model.encoder, spec.encoder, stock.set_transformer_encoder_layer),
-        (model.decoder, spec.decoder, stock.set_transformer_decoder_layer),
-    ):
+    set_layers = stock.set_transformer_encoder_layer, stock.set_transformer_decoder_layer
+    for ours, side, set_layer in zip((model.encoder, model.decoder), (spec.encoder, spec.decoder), set_layers):
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         stock.set_embeddings(embeddings, ours.embed_tokens)
         side.scale_embeddings = ours.embed_scale
@@ -138,23 +137,15 @@ def main(arguments: list[str] | None = None) -> None:
     add_data(parser, "--data")
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: as they are)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
-    parser.add_argument(
-        "--if-possible",
-        action="store_true",
-        help="write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "
-        "run's length penalty",
-    )
+    help = "write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "
+    parser.add_argument("--if-possible", action="store_true", help=help + "run's length penalty")
     args = parser.parse_args(arguments)
     form = kept_settings(args.checkpoint.parent).get("lenpen_form", "fairseq")  # CTranslate2 has fairseq's
     if args.if_possible and (form != "fairseq" or importlib.util.find_spec("ctranslate2") is None):
         return
-    try:
+    with contextlib.suppress(NotComputed) if args.if_possible else contextlib.nullcontext():
         export(args.checkpoint, args.data or data_of([args.checkpoint]), args.output, args.quantization)
-    except NotComputed:
-        if args.if_possible:
-            return
-        raise
-    print(f"{args.output}: {args.checkpoint} for CTranslate2")
+        print(f"{args.output}: {args.checkpoint} for CTranslate2")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ keep their rows; the new ones are drawn like fairseq's embeddings, from a normal
 1/d_model. The optimizer's state is left out.
 """
 
-import argparse
 import pathlib
 
 import torch
@@ -47,10 +46,9 @@ def new_words(old: Dictionary, new: Dictionary) -> int:
     """
     for number, word in enumerate(old.symbols):
         if word not in new.symbols[number : number + 1]:
-            raise InputError(
-                f"the new dictionary does not begin with the old one ({word} is not its entry {number}): "
-                "prepare the new text with data-prep/prepare.py --like and the folder of the old text"
-            )
+            reason = f"the new dictionary does not begin with the old one ({word} is not its entry {number})"
+            remedy = "prepare the new text with data-prep/prepare.py --like and the folder of the old text"
+            raise InputError(f"{reason}: {remedy}")
     return len(new) - len(old)
 
 
@@ -82,19 +80,15 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
         model[name] = known[0]
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("extend_vocabulary")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("extend_vocabulary", __doc__)
     add_checkpoint(parser)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="the data-bin with the new dictionaries")
     parser.add_argument("--old", type=pathlib.Path, help="that with the old ones (default: that of the training)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the new rows (default: %(default)s)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
-    return parser.parse_args(arguments)
-
-
-@exit_in_one_line("extend_vocabulary")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    args = parser.parse_args(arguments)
     state = without_training_state(load(args.checkpoint))
     task = options(state, "task")
     languages = [task.get("source_lang"), task.get("target_lang")]

@@ -17,8 +17,6 @@ The sentence is prepared as data-prep/prepare.py prepared the training data; --p
 stand.
 """
 
-import argparse
-
 from torch import Tensor
 
 from ..errors import InputError
@@ -54,7 +52,8 @@ def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple
     return figure
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("plot_attention")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("plot_attention", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
@@ -66,12 +65,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--pretokenised", "--already-split", action="store_true", help=split)
     add_search(parser)
     add_picture(parser, "html")
-    return parser.parse_args(arguments)
-
-
-@exit_in_one_line("plot_attention")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
+    args = parser.parse_args(arguments)
     translator = Translator(args.checkpoint, data=args.data, pretokenised=args.pretokenised, device="cpu")
     (model,), task = translator.models, translator.task
     attentions = {name: attentions_of(model, name) for name in ATTENTIONS}

@@ -30,23 +30,16 @@ def read_run(run: pathlib.Path) -> Curves:
     Raises:
         InputError: if there are none
     """
-    log = read_log(run / "train.log" if run.is_dir() else run)
-    found = curves({**log.get("train", {}), **log.get("train_inner", {})})
-    if not found:
-        reason = "has no branch weights (kappa and alpha)"
-        raise InputError(f"{run} {reason}: name a training of a weighted_transformer")
-    return found
-
-
-def curves(points: dict[int, dict]) -> Curves:
-    """Of each point what is a branch weight, by panel."""
-    found = {}
-    for updates, values in points.items():
+    log, found = read_log(run / "train.log" if run.is_dir() else run), {}
+    for updates, values in {**log.get("train", {}), **log.get("train_inner", {})}.items():
         for name, weights in values.items():
             if match := NAME.fullmatch(name):
                 panel = f"{TITLES[match['block']]}: {LETTERS[match['weights']]}", int(match["layer"])
                 branches = weights if isinstance(weights, list) else [weights]  # M = 1
                 found.setdefault(panel, {})[updates] = branches
+    if not found:
+        reason = "has no branch weights (kappa and alpha)"
+        raise InputError(f"{run} {reason}: name a training of a weighted_transformer")
     return found
 
 
@@ -61,7 +54,14 @@ def draw(found: Curves, title: str):
             if (column, layer) not in found:
                 axis.remove()
                 continue
-            lines = draw_panel(axis, found[column, layer])
+            updates, points = zip(*sorted(found[column, layer].items()))
+            mark = {"marker": "o", "markersize": 3} if len(updates) < 20 else {}
+            axis.axhline(1 / len(points[0]), color="0.7", linewidth=0.8)
+            axis.grid(alpha=0.3)
+            lines = []
+            for number, curve in enumerate(zip(*points)):
+                style = {"linewidth": 1.2, "label": f"branch {number + 1}", **mark, **line_style(number)}
+                lines += axis.plot(updates, curve, **style)
             if layer == layers[0]:
                 axis.set_title(column, fontsize=10)
             if (column, layer + 1) not in found:  # encoder and decoder may differ in depth
@@ -70,20 +70,6 @@ def draw(found: Curves, title: str):
         line[0].set_ylabel(f"layer {layer}")
     figure.legend(handles=lines, loc="outside lower center", ncols=min(8, len(lines)))
     return figure
-
-
-def draw_panel(axis, points: dict[int, list[float]]) -> list:
-    """One line for each branch; returns them."""
-    updates = sorted(points)
-    curves = list(zip(*(points[update] for update in updates)))  # M × updates
-    axis.axhline(1 / len(curves), color="0.7", linewidth=0.8)
-    axis.grid(alpha=0.3)
-    mark = {"marker": "o", "markersize": 3} if len(updates) < 20 else {}
-    lines = []
-    for number, curve in enumerate(curves):
-        style = {**mark, **line_style(number)}
-        lines += axis.plot(updates, curve, linewidth=1.2, label=f"branch {number + 1}", **style)
-    return lines
 
 
 @exit_in_one_line("plot_branch_weights")

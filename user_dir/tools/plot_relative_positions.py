@@ -12,6 +12,7 @@ blank.
 
 import itertools
 import re
+from collections import defaultdict
 
 import torch
 from torch import Tensor
@@ -32,19 +33,19 @@ def maps(state: dict) -> dict[tuple[str, str], list[Tensor]]:
     Raises:
         InputError: if the model has no relative positions
     """
-    model, found = state["model"], {}
+    model, found = state["model"], defaultdict(list)
     for side in SIDES:
         query = re.compile(rf"{side}\.layers\.(\d+)\.self_attn\.q_proj\.weight")
         for number in sorted(int(match[1]) for match in map(query.fullmatch, model) if match):
-            attention = f"{side}.layers.{number}.self_attn."
-            for kind, name in ((KEYS, "relative_keys"), (VALUES, "relative_values")):
-                if attention + name in model:
-                    found.setdefault((side, kind), []).append(per_head(model[attention + name]).norm(dim=-1))
-            if attention + "relative_scalars" in model:
-                scalars = model[attention + "relative_scalars"].float()
-                found.setdefault((side, SCORES), []).append(scalars.reshape(-1, scalars.size(-1)))
-            if attention + "relative_keys" in model:
-                found.setdefault((side, SCORES), []).append(mean_scores(state, side, number))
+            tables = (f"{side}.layers.{number}.self_attn.relative_{name}" for name in ("keys", "values", "scalars"))
+            keys, values, scalars = map(model.get, tables)
+            if keys is not None:
+                found[side, KEYS].append(per_head(keys).norm(dim=-1))
+                found[side, SCORES].append(mean_scores(state, side, number, per_head(keys)))
+            if values is not None:
+                found[side, VALUES].append(per_head(values).norm(dim=-1))
+            if scalars is not None:
+                found[side, SCORES].append(scalars.float().reshape(-1, scalars.size(-1)))
     if not found:
         names = "relative_keys, relative_values or relative_scalars"
         raise InputError(f"the checkpoint has no relative positions (no {names} in its self-attention)")
@@ -56,14 +57,12 @@ def per_head(table: Tensor) -> Tensor:
     return table.float().reshape(-1, *table.shape[-2:])
 
 
-def mean_scores(state: dict, side: str, number: int) -> Tensor:
-    """[h, 2k+1]: (E[x] W^Q + b^Q)·w^K / √d_z of a layer."""
-    model, prefix = state["model"], f"{side}.layers.{number}.self_attn."
-    table = per_head(model[prefix + "relative_keys"])
-    weight, bias = (model[f"{prefix}q_proj.{name}"].float() for name in ("weight", "bias"))
-    mean = weight @ mean_input(state, side, number) + bias
-    queries = mean.view(-1, 1, table.size(-1))  # [h, 1, d_z]
-    return (queries * table).sum(dim=-1) * table.size(-1) ** -0.5
+def mean_scores(state: dict, side: str, number: int, keys: Tensor) -> Tensor:
+    """[h, 2k+1]: (E[x] W^Q + b^Q)·w^K / √d_z of a layer with keys [h or 1, 2k+1, d_z]."""
+    projection = f"{side}.layers.{number}.self_attn.q_proj"
+    weight, bias = (state["model"][f"{projection}.{name}"].float() for name in ("weight", "bias"))
+    queries = (weight @ mean_input(state, side, number) + bias).view(-1, 1, keys.size(-1))  # [h, 1, d_z]
+    return (queries * keys).sum(dim=-1) * keys.size(-1) ** -0.5
 
 
 def mean_input(state: dict, side: str, number: int) -> Tensor:
@@ -88,31 +87,27 @@ def draw(found: dict[tuple[str, str], list[Tensor]], title: str):
     kinds = [kind for kind in (KEYS, VALUES, SCORES) if any(kind == k for _, k in found)]
     figure = new_figure(5 * len(kinds), 9, title)
     axes = figure.subplots(len(SIDES), len(kinds), squeeze=False)
-    for line, side in zip(axes, SIDES):
-        for axis, kind in zip(line, kinds):
-            draw_map(figure, axis, found[side, kind], side, kind)
+    for axis, (side, kind) in zip(axes.flatten(), itertools.product(SIDES, kinds)):
+        layers = found[side, kind]
+        values = torch.cat(layers)  # [lines, 2k+1]
+        k = values.size(1) // 2
+        if side == "decoder":
+            values[:, k + 1 :] = float("nan")
+        bound = values.nan_to_num().abs().max().item() or 1.0
+        colours = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if kind == SCORES else {"cmap": "viridis"}
+        place = (-k - 0.5, k + 0.5, len(values), 0)
+        image = axis.imshow(values.numpy(), aspect="auto", interpolation="none", extent=place, **colours)
+        axis.set_facecolor("0.9")
+        ends = [0, *itertools.accumulate(map(len, layers))]
+        for end in ends[1:-1]:
+            axis.axhline(end, color="white", linewidth=0.8)
+        middles = [(start + end) / 2 for start, end in itertools.pairwise(ends)]
+        axis.set_yticks(middles, [str(number) for number in range(1, len(layers) + 1)])
+        axis.tick_params(axis="y", length=0)
+        lines = "layer, a line for each head" if len(values) > len(layers) else "layer"
+        axis.set(title=f"{side}: {kind}", xlabel="distance from query to key", ylabel=lines)
+        figure.colorbar(image, ax=axis)
     return figure
-
-
-def draw_map(figure, axis, layers: list[Tensor], side: str, kind: str) -> None:
-    values = torch.cat(layers)  # [lines, 2k+1]
-    k = values.size(1) // 2
-    if side == "decoder":
-        values[:, k + 1 :] = float("nan")
-    bound = values.nan_to_num().abs().max().item() or 1.0
-    colours = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if kind == SCORES else {"cmap": "viridis"}
-    place = (-k - 0.5, k + 0.5, len(values), 0)
-    image = axis.imshow(values.numpy(), aspect="auto", interpolation="none", extent=place, **colours)
-    axis.set_facecolor("0.9")
-    ends = [0, *itertools.accumulate(map(len, layers))]
-    for end in ends[1:-1]:
-        axis.axhline(end, color="white", linewidth=0.8)
-    middles = [(start + end) / 2 for start, end in itertools.pairwise(ends)]
-    axis.set_yticks(middles, [str(number) for number in range(1, len(layers) + 1)])
-    axis.tick_params(axis="y", length=0)
-    lines = "layer, a line for each head" if len(values) > len(layers) else "layer"
-    axis.set(title=f"{side}: {kind}", xlabel="distance from query to key", ylabel=lines)
-    figure.colorbar(image, ax=axis)
 
 
 @exit_in_one_line("plot_relative_positions")

@@ -136,13 +136,12 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
     """
     columns, rows = ["run"], [[name] for name in names]
     if args.reach is not None:
-        validated = []
-        for path, log in zip(args.logs, logs):
-            points = next(iter(validations(log).values()), {})
-            if not curve(points, "loss", "num_updates")[0]:
-                raise InputError(f"{path} has no validation, whose loss could be reached: train with one")
-            validated.append(points)
-        loss = args.reach or min(curve(validated[0], "loss", "num_updates")[1])
+        validated = [next(iter(validations(log).values()), {}) for log in logs]
+        losses = [curve(points, "loss", "num_updates")[1] for points in validated]
+        if [] in losses:
+            path = args.logs[losses.index([])]
+            raise InputError(f"{path} has no validation, whose loss could be reached: train with one")
+        loss = args.reach or min(losses[0])
         columns += [f"updates to validation loss {loss:g}", "seconds"]
         for row, points in zip(rows, validated):
             found = reached(points, loss, "num_updates"), reached(points, loss, "seconds")
@@ -163,14 +162,12 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
     return [path.resolve().parent.name if same else path.stem for path in paths]
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+@exit_in_one_line("plot_training")
+def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("plot_training", __doc__)
     parser.add_argument("logs", nargs="+", type=pathlib.Path)
-    parser.add_argument(
-        "--names",
-        nargs="+",
-        help="a name for each log (default: the log's, or its folder's if all logs are called the same)",
-    )
+    given = "a name for each log (default: the log's, or its folder's if all logs are called the same)"
+    parser.add_argument("--names", nargs="+", help=given)
     values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
     parser.add_argument("--values", nargs="+", help=values)
     against = "updates, hours of training, or its loss (default: updates)"
@@ -183,12 +180,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.names and len(args.names) != len(args.logs):
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
-    return args
-
-
-@exit_in_one_line("plot_training")
-def main(arguments: list[str] | None = None) -> None:
-    args = parse(arguments)
     logs = [read_log(path) for path in args.logs]
     names = args.names or names_of(args.logs)
     if args.against == "training-loss":

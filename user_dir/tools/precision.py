@@ -6,7 +6,7 @@ Whether bfloat16 gains is a question of the hardware: GPUs since Ampere and CPUs
 it is emulated and slower.
 """
 
-import time
+import timeit
 
 import torch
 
@@ -19,12 +19,8 @@ GAIN = 1.3
 def seconds(dtype: torch.dtype, device: str, size: int = 1024, repeats: int = 5) -> float:
     """The shortest of `repeats` products of two [size, size] matrices, after one that is not counted."""
     matrix = torch.randn(size, size, device=device).to(dtype)
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        (matrix @ matrix)[0, 0].item()  # reading an element waits for the GPU
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+    product = lambda: (matrix @ matrix)[0, 0].item()  # noqa: E731  (reading an element waits for the GPU)
+    return min(timeit.repeat(product, number=1, repeat=repeats + 1)[1:])
 
 
 def faster(device: str) -> str:

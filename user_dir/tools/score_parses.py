@@ -34,13 +34,9 @@ NOT_COUNTED = {TOP, "S1", "ROOT"}
 EQUAL = {"PRT": "ADVP"}
 
 
-def is_tag(symbol: str) -> bool:
-    return symbol[0] not in "()"
-
-
 def tags(tree: list[str]) -> list[str]:
     """Those of the words."""
-    return [symbol for symbol in tree if is_tag(symbol)]
+    return [symbol for symbol in tree if symbol[0] not in "()"]
 
 
 def repaired(symbols: list[str], words: int) -> list[str]:
@@ -102,7 +98,7 @@ def constituents(tree: list[str], counted: list[bool]) -> Counter:
         label = symbol[1:]
         if symbol[0] == "(":
             opened.append(place)
-        elif is_tag(symbol):
+        elif symbol[0] != ")":
             place += counted[word]
             word += 1
         elif (start := opened.pop()) < place and label not in NOT_COUNTED:
@@ -117,30 +113,32 @@ def bracketed(tree: list[str], words: list[str]) -> str:
     return "".join(parts.get(symbol[0], lambda tag: f" ({tag} {next(left)})")(symbol) for symbol in tree).strip()
 
 
-def read_parses(path: pathlib.Path) -> tuple[list[str], list[str] | None]:
-    """Parses in the order of the test set, and the T- lines where fairseq-generate wrote them."""
-    lines = read_lines(path)
-    found = segments(path, lines)
-    if not found["H"]:
-        return lines, None
-    parses = in_order(path, found["H"], None)
-    return parses, in_order(path, found["T"], len(parses)) if found["T"] else None
-
-
-def read_trees(path: pathlib.Path, lines: list[str]) -> list[list[str]]:
-    """Gold trees.
+def read_parses(path: pathlib.Path, gold: pathlib.Path | None) -> tuple[list[list[str]], list[list[str]]]:
+    """The parses in `path` in the order of the test set, and the trees in `gold`, or else in the T- lines.
 
     Raises:
-        InputError: if a line is none
+        InputError: if there are no trees, one is malformed, or there are not as many as parses
     """
-    trees = [line.split() for line in lines]
+    parses = read_lines(path)
+    found = segments(path, parses)
+    if found["H"]:
+        parses = in_order(path, found["H"], None)
+    if gold:
+        trees = read_lines(gold)
+    elif found["H"] and found["T"]:
+        trees = in_order(path, found["T"], len(parses))
+    else:
+        raise InputError(f"{path} has no T- lines of fairseq-generate: give --gold FILE")
+    parses, trees = ([line.split() for line in lines] for lines in (parses, trees))
     for number, tree in enumerate(trees, 1):
         if repaired(tree, len(tags(tree))) != tree:
-            raise InputError(
-                f"{path}, gold tree {number}: {' '.join(tree)[:40] or 'an empty line'} is none such as "
-                "(S (NP NN )NP . )S; give --gold FILE, raw/test.brackets of data-prep/treebank.py"
-            )
-    return trees
+            shown, example = " ".join(tree)[:40] or "an empty line", "(S (NP NN )NP . )S"
+            remedy = "give --gold FILE, raw/test.brackets of data-prep/treebank.py"
+            raise InputError(f"{gold or path}, gold tree {number}: {shown} is none such as {example}; {remedy}")
+    if len(trees) != len(parses):
+        counts = f"{path} has {len(parses)} parses and there are {len(trees)} gold trees"
+        raise InputError(f"{counts}: they must be of the same test set")
+    return parses, trees
 
 
 def scores(parses: list[list[str]], trees: list[list[str]]) -> list[str]:
@@ -149,26 +147,11 @@ def scores(parses: list[list[str]], trees: list[list[str]]) -> list[str]:
     for parse, tree in zip(parses, trees, strict=True):
         counted = [tag not in PUNCTUATION for tag in tags(tree)]
         found, gold = constituents(parse, counted), constituents(tree, counted)
-        counts += {
-            "right": (found & gold).total(),
-            "found": found.total(),
-            "gold": gold.total(),
-            "exact": found == gold,
-        }
-    right = 100 * counts["right"]
-    recall, precision, f1 = (
-        right / max(total, 1) for total in (counts["gold"], counts["found"], (counts["gold"] + counts["found"]) / 2)
-    )
+        counts += {"right": (found & gold).total(), "found": found.total(), "gold": gold.total()}
+        counts["exact"] += found == gold
+    totals = counts["gold"], counts["found"], (counts["gold"] + counts["found"]) / 2
+    recall, precision, f1 = (100 * counts["right"] / max(total, 1) for total in totals)
     return [f"{score:.2f}" for score in (recall, precision, f1, 100 * counts["exact"] / len(trees))]
-
-
-def write_trees(path: pathlib.Path, parses: list[list[str]], source: pathlib.Path) -> None:
-    """Bracketed trees, one a line, with the words of the file `source`."""
-    sentences = [line.split() for line in read_lines(source)]
-    if [*map(len, sentences)] != [len(tags(parse)) for parse in parses]:
-        raise InputError(f"{source} has not the words of the gold trees: give --words FILE of the same test set")
-    lines = "".join(f"{bracketed(parse, sentence)}\n" for parse, sentence in zip(parses, sentences))
-    write(path, lambda file: file.write_text(lines, encoding="utf-8"))
 
 
 @exit_in_one_line("score_parses")
@@ -178,29 +161,25 @@ def main(arguments: list[str] | None = None) -> None:
     add("runs", nargs="+", type=pathlib.Path, metavar="FILE", help="fairseq-generate's output, or plain text")
     add("--gold", type=pathlib.Path, metavar="FILE", help="a gold tree for each sentence (default: the T- lines)")
     add("--words", type=pathlib.Path, metavar="FILE", help="the sentences, for --output")
-    add(
-        "--output", type=pathlib.Path, metavar="FILE", help="where the first run's trees go, bracketed, for other tools"
-    )
+    help = "where the first run's trees go, bracketed, for other tools"
+    add("--output", type=pathlib.Path, metavar="FILE", help=help)
     args = parser.parse_args(arguments)
     if bool(args.words) != bool(args.output):
         raise InputError("--output and --words go together: trees are written with their words")
     rows, written = [], None
     for path in args.runs:
-        lines, printed = read_parses(path)
-        given = read_lines(args.gold) if args.gold else printed
-        if given is None:
-            raise InputError(f"{path} has no T- lines of fairseq-generate: give --gold FILE")
-        trees = read_trees(args.gold or path, given)
-        if len(trees) != len(lines):
-            counts = f"{path} has {len(lines)} parses and there are {len(trees)} gold trees"
-            raise InputError(f"{counts}: they must be of the same test set")
-        symbols = [line.split() for line in lines]
-        parses = [repaired(parse, len(tags(tree))) for parse, tree in zip(symbols, trees)]
-        changed = sum(given != parse for given, parse in zip(symbols, parses))
+        given, trees = read_parses(path, args.gold)
+        parses = [repaired(parse, len(tags(tree))) for parse, tree in zip(given, trees)]
+        changed = sum(before != parse for before, parse in zip(given, parses))
         rows.append([str(path), *scores(parses, trees), f"{changed} of {len(parses)}"])
         written = written or parses
     if args.output:
-        write_trees(args.output, written, args.words)
+        sentences = [line.split() for line in read_lines(args.words)]
+        if [*map(len, sentences)] != [len(tags(parse)) for parse in written]:
+            reason = f"{args.words} has not the words of the gold trees"
+            raise InputError(f"{reason}: give --words FILE of the same test set")
+        lines = "".join(f"{bracketed(*pair)}\n" for pair in zip(written, sentences))
+        write(args.output, lambda file: file.write_text(lines, encoding="utf-8"))
     print(table(["run", "recall", "precision", "F1", "exact", "repaired"], rows))
 
 

@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..files import write
 from ..serving.text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
-from .translation.engine import add_engine, opened
+from .translation.engine import opened
 
 CHUNK = 2000  # lines that are sorted by length and translated together; then they are written
 
@@ -108,66 +108,34 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_checkpoint(parser, ", a run's folder (its average.pt), or a folder of export_ctranslate2's")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
-    parser.add_argument(
-        "--output",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="write to this file, which is there when all is done (default: standard output)",
-    )
+    help = "write to this file, which is there when all is done (default: standard output)"
+    parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help=help)
     add_data(parser, "--data", metavar="FOLDER")
-    parser.add_argument(
-        "--pretokenised",
-        "--already-split",  # its name up to version 0.1
-        action="store_true",
-        help="take text as it stands, tokenised and in subwords as the training data; write tokens. "
-        "The one way for data that data-prep did not prepare",
-    )
-    parser.add_argument(
-        "--ensemble",
-        type=pathlib.Path,
-        action="append",
-        default=[],
-        metavar="CHECKPOINT",
-        help="a further model to take the mean with; may be repeated",
-    )
+    help = "take text as it stands, tokenised and in subwords as the training data; write tokens. "
+    help += "The one way for data that data-prep did not prepare"
+    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=help)  # its name up to 0.1
+    help = "a further model to take the mean with; may be repeated"
+    parser.add_argument("--ensemble", type=pathlib.Path, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)
-    parser.add_argument(
-        "--lenpen-form",
-        choices=("fairseq", "vaswani"),
-        help="length^A, or ((5 + length)/6)^A (default: fairseq)",
-    )
-    parser.add_argument(
-        "--nbest",
-        type=positive,
-        metavar="N",
-        help="write the N best after the number of their line and their score (log2 p / penalty), separated by tabs",
-    )
-    parser.add_argument(
-        "--max-tokens", type=positive, default=6000, metavar="N", help="subwords in a batch (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--batch-size", type=positive, metavar="N", help="lines in a batch (default: as many as --max-tokens allows)"
-    )
-    parser.add_argument(
-        "--too-long",
-        choices=("split", "refuse"),
-        default="split",
-        help="a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--split-sentences",
-        action=argparse.BooleanOptionalAction,
-        help="translate the sentences of a line one by one and join the translations, or the line as a whole (default: "
-        "one by one, but not with --pretokenised, and where sentencex is not installed)",
-    )
-    add_engine(parser)
+    help = "length^A, or ((5 + length)/6)^A (default: fairseq)"
+    parser.add_argument("--lenpen-form", choices=("fairseq", "vaswani"), help=help)
+    help = "write the N best after the number of their line and their score (log2 p / penalty), separated by tabs"
+    parser.add_argument("--nbest", type=positive, metavar="N", help=help)
+    help = "subwords in a batch (default: %(default)s)"
+    parser.add_argument("--max-tokens", type=positive, default=6000, metavar="N", help=help)
+    help = "lines in a batch (default: as many as --max-tokens allows)"
+    parser.add_argument("--batch-size", type=positive, metavar="N", help=help)
+    help = "a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)"
+    parser.add_argument("--too-long", choices=("split", "refuse"), default="split", help=help)
+    help = "translate the sentences of a line one by one and join the translations, or the line as a whole (default: "
+    help += "one by one, but not with --pretokenised, and where sentencex is not installed)"
+    parser.add_argument("--split-sentences", action=argparse.BooleanOptionalAction, help=help)
+    help = "what translates (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was exported from "
+    parser.add_argument("--engine", choices=("ctranslate2", "torch"), help=help + "it and no option needs torch)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU where there is one)")
-    parser.add_argument(
-        "--autocast",
-        choices=("off", "bf16"),
-        help="matrix products in bfloat16, or not "
-        "(default: as in the training; off if this machine gains nothing by bfloat16)",
-    )
+    help = "matrix products in bfloat16, or not "
+    help += "(default: as in the training; off if this machine gains nothing by bfloat16)"
+    parser.add_argument("--autocast", choices=("off", "bf16"), help=help)
     args = parser.parse_intermixed_args(arguments)  # text may follow options
     if args.text and args.input:
         parser.error("give either text or --input")

@@ -1,6 +1,5 @@
 """The comparison as tables in Markdown and as a picture."""
 
-import json
 import statistics
 
 import numpy as np
@@ -9,32 +8,22 @@ from sacrebleu.metrics.base import Metric
 from ..shared.command import table
 from ..shared.pictures import line_style, new_figure
 from ..shared.records import RECORD, read_record
-from .significance import Bucket, Difference, System
+from .significance import System
 
 EQUAL = ("corpus", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
 
 
-def report(
-    systems: list[System],
-    used: dict[str, Metric],
-    differences: list[Difference],
-    parts: list[Bucket],
-    lengths_of: str,
-) -> str:
+def report(systems: list[System], used: dict[str, Metric], differences: list, parts: dict, lengths_of: str) -> str:
     """The tables: scores, differences, and sacreBLEU by length in words of `lengths_of`."""
-    names = [system.name for system in systems]
+    names, bleu = [system.name for system in systems], "sacreBLEU"
     scores = [
         [system.name, str(len(system.runs)), *(mean(system.scores(name, metric)) for name, metric in used.items())]
         for system in systems
     ]
-    significance = [
-        [row.system, row.score, f"{row.difference:+.2f}", *map(p_value, (row.p_sentences, row.p_seeds, row.p_paired))]
-        for row in differences
-    ]
-    bleu = "sacreBLEU"
+    significance = [[system, score, f"{gain:+.2f}", *map(p_value, p)] for system, score, gain, *p in differences]
     by_length = [
-        [part.label, str(len(part.inside)), *(mean(system.scores(bleu, used[bleu], part.inside)) for system in systems)]
-        for part in parts
+        [label, str(len(inside)), *(mean(system.scores(bleu, used[bleu], inside)) for system in systems)]
+        for label, inside in parts.items()
     ]
     paragraphs = [
         f"# {' / '.join(names)}",
@@ -55,16 +44,14 @@ def trainings(systems: list[System]) -> list[str]:
     files = {system.name: [run.path.with_name(RECORD) for run in system.runs] for system in systems}
     if not all(file.is_file() for of_system in files.values() for file in of_system):
         return []
-    records = {name: [read_record(file) for file in files[name]] for name in files}
+    records = {name: [*map(read_record, of_system)] for name, of_system in files.items()}
     columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
     rows = [
         [name, *(span([record[key] for record in of_system if record.get(key)]) for key in columns.values())]
         for name, of_system in records.items()
     ]
-    everything = [record for of_system in records.values() for record in of_system]
-    differ = [
-        name for name in EQUAL if len({json.dumps(record.get(name), sort_keys=True) for record in everything}) > 1
-    ]
+    first, *others = (record for of_system in records.values() for record in of_system)
+    differ = [name for name in EQUAL if any(record.get(name) != first.get(name) for record in others)]
     warning = [f"**The trainings do not have the same {', '.join(differ)}**: see their {RECORD}."] if differ else []
     return [table(["training", *columns], rows), *warning]
 
@@ -74,17 +61,20 @@ def span(numbers: list[int]) -> str:
     return "–".join(f"{number:,}" for number in sorted({min(numbers), max(numbers)})) if numbers else "–"
 
 
+def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
+    return statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
+
+
 def mean(scores: list[float]) -> str:
     """The mean, with the standard deviation where there are several scores."""
-    deviation = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-    return f"{statistics.mean(scores):.2f}{deviation}"
+    return ("{:.2f} ± {:.2f}" if len(scores) > 1 else "{:.2f}").format(*mean_and_deviation(scores))
 
 
 def p_value(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def draw(systems: list[System], metric: Metric, parts: list[Bucket], lengths_of: str):
+def draw(systems: list[System], metric: Metric, parts: dict, lengths_of: str):
     """The figure: sacreBLEU of each seed with mean and deviation, and by sentence length."""
     figure = new_figure(11, 4.5)
     seeds, lengths = figure.subplots(1, 2, width_ratios=(2, 3))
@@ -94,18 +84,14 @@ def draw(systems: list[System], metric: Metric, parts: list[Bucket], lengths_of:
         colour = line_style(number)["color"]
         seeds.errorbar(number, *mean_and_deviation(scores), fmt="_", markersize=30, capsize=6, color=colour)
         seeds.scatter(np.full(len(scores), number) + 0.12, scores, s=16, color=colour, alpha=0.7)
-        by_length = [mean_and_deviation(system.scores("sacreBLEU", metric, part.inside)) for part in parts]
+        by_length = [mean_and_deviation(system.scores("sacreBLEU", metric, inside)) for inside in parts.values()]
         places = np.arange(len(parts)) + (number - (len(systems) - 1) / 2) * width
         lengths.errorbar(places, *zip(*by_length), fmt="o", capsize=3, color=colour, label=system.name)
     seeds.set_xticks(range(len(systems)), [system.name for system in systems], rotation=20, ha="right")
     seeds.set(title="seeds, mean ± standard deviation", ylabel="sacreBLEU", xlim=(-0.5, len(systems) - 0.5))
     seeds.grid(axis="y", alpha=0.3)
-    lengths.set_xticks(range(len(parts)), [f"{part.label}\n({len(part.inside)})" for part in parts])
+    lengths.set_xticks(range(len(parts)), [f"{label}\n({len(inside)})" for label, inside in parts.items()])
     lengths.set(title="by sentence length", ylabel="sacreBLEU", xlabel=f"words of {lengths_of} (segments)")
     lengths.grid(axis="y", alpha=0.3)
     lengths.legend(fontsize="small")
     return figure
-
-
-def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
-    return statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0

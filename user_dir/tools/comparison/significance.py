@@ -1,11 +1,12 @@
 """Systems, their scores on all or some segments, and how often chance would make such differences between them.
 
 Significance tests are sacrebleu's, of its counts for each segment. sacrebleu keeps these for itself: `count`, `score`
-and `OnCounts` use names with an underscore, and what PairedTest asks of a metric. They were checked with the version
+and `p_values` use names with an underscore, and what PairedTest asks of a metric. They were checked with the version
 below, and nothing else uses such names.
 """
 
 import argparse
+import copy
 import dataclasses
 import pathlib
 import re
@@ -34,27 +35,15 @@ def score(metric: Metric, counts: np.ndarray) -> float:
     return metric._compute_score_from_stats(counts.sum(axis=0)).score
 
 
-class OnCounts:
-    """A metric for PairedTest that takes [segments, counts] in place of hypotheses."""
-
-    def __init__(self, metric: Metric):
-        self.metric = metric
-
-    def __getattr__(self, name: str):
-        return getattr(self.metric, name)
-
-    def _extract_corpus_statistics(self, counts: np.ndarray, references: None) -> list[list[int]]:
-        return counts.tolist()
-
-
 def p_values(metric: Metric, counts: list[np.ndarray], test: str) -> tuple[list[float], str]:
     """p of each system's difference to the first system, from their [segments, counts]; the test's signature.
 
     test: one of TESTS
     """
     systems = [(str(number), values) for number, values in enumerate(counts)]
-    kind = TESTS[test]
-    signatures, columns = PairedTest(systems, {"": OnCounts(metric)}, None, kind)()
+    kind, on_counts = TESTS[test], copy.copy(metric)
+    on_counts._extract_corpus_statistics = lambda counts, references: counts.tolist()  # they stand for hypotheses
+    signatures, columns = PairedTest(systems, {"": on_counts}, None, kind)()
     (signature,), (_, results) = signatures.values(), columns.values()  # a column of names, one of results
     # sacrebleu counts resamples *above* the difference, and equal scores may have none: it would give p = 0.001.
     p = [1.0 if result.score == results[0].score else result.p_value for result in results[1:]]
@@ -83,40 +72,28 @@ class System:
         return by_seed if len(by_seed) == len(scores) else {}
 
 
-def files_by_name(words: list[list[str]]) -> dict[str, list[pathlib.Path]]:
-    """--system NAME FILE … as {name: files}.
-
-    Raises:
-        InputError: if a name occurs twice, a system has no file, or there is only one system
-    """
-    systems: dict[str, list[pathlib.Path]] = {}
-    for name, *files in words:
-        if name in systems:
-            raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
-        if not files:
-            raise InputError(f"--system {name} has no files: --system NAME FILE [FILE …], a file for each seed")
-        systems[name] = [pathlib.Path(file) for file in files]
-    if len(systems) < 2:
-        raise InputError(
-            "there is only one system: give a --system NAME FILE … for each system, or use user_dir.tools.score"
-        )
-    return systems
-
-
 def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metric]]:
     """The systems, the baseline first; and the metrics.
 
     Raises:
-        InputError: as read_runs and files_by_name; if the baseline is none of the systems
+        InputError: as read_runs; if a name occurs twice, a system has no file, there is only one system, or the
+            baseline is none of them
     """
-    files = files_by_name(args.system)
+    files: dict[str, list[pathlib.Path]] = {}
+    for name, *paths in args.system:
+        if name in files:
+            raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
+        if not paths:
+            raise InputError(f"--system {name} has no files: --system NAME FILE [FILE …], a file for each seed")
+        files[name] = [*map(pathlib.Path, paths)]
+    if len(files) < 2:
+        remedy = "give a --system NAME FILE … for each system, or use user_dir.tools.score"
+        raise InputError(f"there is only one system: {remedy}")
     baseline = args.baseline or next(iter(files))
     if baseline not in files:
         raise InputError(f"--baseline {baseline} is none of the systems ({', '.join(files)})")
     runs, language = read_runs([path for paths in files.values() for path in paths], args)
-    used = metrics(runs, language)
-    remaining = iter(runs)
-    systems = []
+    used, remaining, systems = metrics(runs, language), iter(runs), []
     for name, paths in files.items():
         own = [next(remaining) for _ in paths]
         counts = {score: [count(metric, *texts(run, score)) for run in own] for score, metric in used.items()}
@@ -124,31 +101,18 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
     return sorted(systems, key=lambda system: system.name != baseline), used
 
 
-@dataclasses.dataclass
-class Difference:
-    """The difference between a system and the baseline in one score."""
+def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[tuple], str]:
+    """Rows of a system, a score and their difference to the first system, the baseline; and the signature of the test.
 
-    system: str
-    score: str
-    difference: float  # of the means over seeds
-    p_sentences: float
-    p_seeds: float | None  # Welch's; None with a single seed, or without any spread
-    p_paired: float | None  # of the paired t-test; None, too, where the seeds are not the same
-
-
-def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[Difference], str]:
-    """Differences of all systems to the first, the baseline; and the signature of the test.
-
-    test: one of TESTS
+    The difference is that of the means over seeds. Its p-values follow: those of `test` (one of TESTS), `welch`, and
+    `paired`.
 
     Raises:
         InputError: if systems with different numbers of seeds are to be randomised: their counts cannot be exchanged
     """
     if test == "randomisation" and len({len(system.runs) for system in systems}) > 1:
-        raise InputError(
-            "--test randomisation exchanges translations between systems: "
-            "give the same number of files for each, or use --test bootstrap"
-        )
+        remedy = "give the same number of files for each, or use --test bootstrap"
+        raise InputError(f"--test randomisation exchanges translations between systems: {remedy}")
     rows, (baseline, *others) = [], systems
     for name, metric in used.items():
         over_seeds = [sum(system.counts[name]) for system in systems]
@@ -158,12 +122,15 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
             ours = system.scores(name, metric)
             gain = statistics.mean(ours) - statistics.mean(theirs)
             p_paired = paired(system.by_seed(ours), baseline.by_seed(theirs))
-            rows.append(Difference(system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
+            rows.append((system.name, name, gain, p_sentences, welch(ours, theirs), p_paired))
     return rows, signature
 
 
 def welch(ours: list[float], theirs: list[float]) -> float | None:
-    """p of Welch's t-test: how often other seeds would give such a difference if both systems were equally good."""
+    """p of Welch's t-test: how often other seeds would give such a difference if both systems were equally good.
+
+    None with a single seed, or without any spread.
+    """
     from scipy.stats import ttest_ind  # takes a second to import
 
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
@@ -172,7 +139,10 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
 
 
 def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
-    """p of the paired t-test over the scores of each seed, which leaves out the luck that a seed brings to both."""
+    """p of the paired t-test over the scores of each seed, which leaves out the luck that a seed brings to both.
+
+    None, too, where the seeds are not the same.
+    """
     from scipy.stats import ttest_rel
 
     pairs = [(score, theirs[seed]) for seed, score in ours.items() if seed in theirs]
@@ -181,16 +151,12 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
     return float(ttest_rel(*zip(*pairs)).pvalue)
 
 
-@dataclasses.dataclass
-class Bucket:
-    """Segments of similar length."""
+def buckets(path: pathlib.Path | None, references: list[str], bounds: list[int] | None) -> dict[str, np.ndarray]:
+    """The numbers of the segments of similar length in words, by that length, such as 6–10.
 
-    label: str  # such as 6–10
-    inside: np.ndarray  # their numbers
-
-
-def words(path: pathlib.Path | None, references: list[str]) -> np.ndarray:
-    """The length in words of each line of the file at `path`, or else of each reference.
+    Args:
+        path: has a line for each segment, whose length counts; None: the references'
+        bounds: the longest lengths of all buckets but the last; None: five with about as many segments each
 
     Raises:
         InputError: if there are not as many lines as references
@@ -198,21 +164,14 @@ def words(path: pathlib.Path | None, references: list[str]) -> np.ndarray:
     lines = read_lines(path) if path else references
     if len(lines) != len(references):
         raise InputError(f"{path} has {len(lines)} lines and there are {len(references)} segments")
-    return np.array([len(line.split()) for line in lines])
-
-
-def buckets(lengths: np.ndarray, bounds: list[int] | None) -> list[Bucket]:
-    """Segments by length in words; `bounds` are the longest lengths of all buckets but the last.
-
-    None: five with about as many segments each.
-    """
+    lengths = np.array([len(line.split()) for line in lines])
     if bounds is None:
         bounds = np.quantile(lengths, [0.2, 0.4, 0.6, 0.8], method="inverted_cdf").tolist()
     shortest, longest = lengths.min(), lengths.max()
     edges = [shortest - 1, *sorted({bound for bound in bounds if shortest <= bound < longest}), longest]
-    parts = []
+    parts = {}
     for low, high in zip(edges, edges[1:]):
         inside = np.flatnonzero((lengths > low) & (lengths <= high))
         if len(inside):
-            parts.append(Bucket(f"{low + 1}–{high}" if low + 1 < high else str(high), inside))
+            parts[f"{low + 1}–{high}" if low + 1 < high else str(high)] = inside
     return parts

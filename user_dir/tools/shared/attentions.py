@@ -47,23 +47,22 @@ def attentions_of(model, name: str) -> list[MultiheadAttention]:
 
 
 @contextlib.contextmanager
-def observed(attention: MultiheadAttention, see: Callable[[Tensor], object]):
-    """`see` is called with the weights [B, h, T, S] of each call of `attention` until the end of the `with`."""
-    attention.observers.append(see)
+def observed(pairs: list[tuple[MultiheadAttention, Callable[[Tensor], object]]]):
+    """Within it each function is called with the weights [B, h, T, S] of each call of its attention."""
+    for attention, see in pairs:
+        attention.observers.append(see)
     try:
         yield
     finally:
-        attention.observers.remove(see)
+        for attention, see in pairs:
+            attention.observers.remove(see)
 
 
 @torch.no_grad()
 def attention_weights(model, attentions: list[MultiheadAttention], source: Tensor, target: Tensor) -> list[Tensor]:
     """[h, T, S] of each while `model` reads source [S] and is made to write target [T], both ending in </s>."""
-    weights = []
-    with contextlib.ExitStack() as stack:
-        for attention in attentions:
-            weights.append(found := [])
-            stack.enter_context(observed(attention, found.append))
+    weights = [[] for _ in attentions]
+    with observed([(attention, found.append) for attention, found in zip(attentions, weights)]):
         model(source[None], torch.tensor([len(source)]), target.roll(1)[None])
     return [of_sentence[0].float() for (of_sentence,) in weights]
 

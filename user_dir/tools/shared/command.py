@@ -43,12 +43,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     default = "(default: that of search.json beside the checkpoint, which a recipe writes, else {:g})"
     beam = "beam size " + default.format(DEFAULTS["beam"])
     parser.add_argument("--beam", type=positive, metavar="N", help=beam)
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        metavar="A",
-        help="length penalty: scores are divided by length^A, as fairseq does " + default.format(DEFAULTS["lenpen"]),
-    )
+    lenpen = "length penalty: scores are divided by length^A, as fairseq does " + default.format(DEFAULTS["lenpen"])
+    parser.add_argument("--lenpen", type=float, metavar="A", help=lenpen)
 
 
 def add_picture(parser: argparse.ArgumentParser, *more: str) -> None:
@@ -83,11 +79,7 @@ def exit_in_one_line(tool: str):
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; numbers are the columns after the first."""
+    """A Markdown table; numbers are the columns after the first. No text, such as a file's name, ends its cell."""
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
-
-
-def cell(text: str) -> str:
-    """The text, which may be a file's name, with nothing in it that would end the cell."""
-    return " ".join(text.splitlines()).replace("|", "\\|")
+    cells = [[" ".join(text.splitlines()).replace("|", "\\|") for text in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

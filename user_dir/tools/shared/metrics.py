@@ -6,7 +6,6 @@ import re
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
-from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 from sacremoses import MosesTokenizer
 
 from .translations import Run
@@ -14,34 +13,24 @@ from .translations import Run
 TOKENS = "BLEU of tokens"
 
 
-class CompoundSplitting(BaseTokenizer):
-    """Moses tokens, and "rich-text format" as "rich ##AT##-##AT## text format"."""
-
-    def __init__(self, language: str):
-        self.language = language
-        self.moses = MosesTokenizer(language)
-        self.split = functools.lru_cache(maxsize=2**16)(self.split)  # the reference is tokenised for every run
-
-    def signature(self) -> str:
-        return f"moses-{self.language}-compounds"
-
-    def __call__(self, line: str) -> str:
-        return self.split(line)
-
-    def split(self, line: str) -> str:
-        # Of bytes, as Perl does it in get_ende_bleu.sh: a match takes a letter on each side, so that b-c stays in
-        # a-b-c, but of a letter of two bytes only one.
-        tokens = self.moses.tokenize(line, return_str=True).encode()
-        return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens).decode()
-
-
 class CompoundSplitBLEU(BLEU):
-    """BLEU as multi-bleu.perl computes it, over tokens of CompoundSplitting; takes detokenised text."""
+    """BLEU as multi-bleu.perl computes it, of detokenised text.
+
+    It is over Moses tokens, with "rich-text format" as "rich ##AT##-##AT## text format".
+    """
 
     def __init__(self, language: str):
         super().__init__(tokenize="none", smooth_method="none", force=True)
-        self.tokenizer = CompoundSplitting(language)
-        self.tokenizer_signature = self.tokenizer.signature()
+        moses = MosesTokenizer(language)
+
+        @functools.lru_cache(maxsize=2**16)  # the reference is tokenised for every run
+        def tokenised(line: str) -> str:
+            # Of bytes, as Perl does it in get_ende_bleu.sh: a match takes a letter on each side, so that b-c stays in
+            # a-b-c, but of a letter of two bytes only one.
+            tokens = moses.tokenize(line, return_str=True).encode()
+            return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens).decode()
+
+        self.tokenizer, self.tokenizer_signature = tokenised, f"moses-{language}-compounds"
 
 
 def token_bleu() -> BLEU:

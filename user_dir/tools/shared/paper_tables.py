@@ -14,17 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-
-class Size(NamedTuple):
-    """Of a model; layers of encoder and decoder."""
-
-    layers: tuple[int, int]
-    embed_dim: int
-    ffn_embed_dim: int
-    heads: int
-
-
-SIZES = {"base": Size((6, 6), 512, 2048, 8), "quickstart": Size((3, 2), 128, 512, 4)}
+Size = dict[str, tuple[int, int]]  # of encoder and decoder, by the names of fairseq-train's options
+SIZES = {
+    "base": {"layers": (6, 6), "embed_dim": (512, 512), "ffn_embed_dim": (2048, 2048), "attention_heads": (8, 8)},
+    "quickstart": {"layers": (3, 2), "embed_dim": (128, 128), "ffn_embed_dim": (512, 512), "attention_heads": (4, 4)},
+}
 
 
 class Row(NamedTuple):
@@ -36,56 +30,31 @@ class Row(NamedTuple):
     big: bool = False  # of the big architecture, where the table is of the base size
 
 
-def both(**options) -> dict:
-    """Options of the encoder and of the decoder."""
-    return {f"{side}_{name}": value for name, value in options.items() for side in ("encoder", "decoder")}
-
-
-def nothing(size: Size) -> dict:
-    return {}
-
-
-def heads(share: float) -> Callable[[Size], dict]:
-    return lambda size: both(attention_heads=max(1, int(size.heads * share)))
+def times(**shares: float) -> Callable[[Size], dict]:
+    """Options of a size, each multiplied by its share."""
+    return lambda size: {
+        f"{side}_{name}": max(1, round(number * share))
+        for name, share in shares.items()
+        for side, number in zip(("encoder", "decoder"), size[name])
+    }
 
 
 def key_dim(share: float) -> Callable[[Size], dict]:
-    return lambda size: {"attention_key_dim": int(size.embed_dim / size.heads * share)}
-
-
-def layers(share: float) -> Callable[[Size], dict]:
-    def change(size: Size) -> dict:
-        encoder, decoder = (max(1, round(number * share)) for number in size.layers)
-        return {"encoder_layers": encoder, "decoder_layers": decoder}
-
-    return change
-
-
-def embed_dim(share: float) -> Callable[[Size], dict]:
-    return lambda size: both(embed_dim=int(size.embed_dim * share))
-
-
-def ffn(share: float) -> Callable[[Size], dict]:
-    return lambda size: both(ffn_embed_dim=int(size.ffn_embed_dim * share))
-
-
-def layers_with_dropout(share: float, dropout: float) -> Callable[[Size], dict]:
-    """Layers times `share`; where the size is the papers' also their dropout, of attention weights too."""
-
-    def change(size: Size) -> dict:
-        dropouts = {"dropout": dropout, "attention_dropout": dropout} if size == SIZES["base"] else {}
-        return {**layers(share)(size), **dropouts}
-
-    return change
+    return lambda size: {"attention_key_dim": int(size["embed_dim"][0] / size["attention_heads"][0] * share)}
 
 
 def given(**options) -> Callable[[Size], dict]:
     return lambda size: options
 
 
+def deep_weighted(size: Size) -> dict:
+    """Eight layers for six; where the size is the papers' also their dropout (Ahmed et al. 2017, section 4.1)."""
+    dropout = {"dropout": 0.3, "attention_dropout": 0.3} if size == SIZES["base"] else {}
+    return {**times(layers=4 / 3)(size), **dropout}
+
+
 def big(size: Size) -> dict:
-    wide = both(embed_dim=2 * size.embed_dim, ffn_embed_dim=2 * size.ffn_embed_dim, attention_heads=2 * size.heads)
-    return {**wide, "dropout": 0.3}
+    return {**times(embed_dim=2, ffn_embed_dim=2, attention_heads=2)(size), "dropout": 0.3}
 
 
 VASWANI, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
@@ -94,20 +63,20 @@ WEIGHTED_RELATIVE = "weighted_relative_transformer"
 TABLES = {
     # Vaswani et al. 2017, Table 3. Its base has dropout 0.1 and label smoothing 0.1; the quickstart's has dropout 0.
     "vaswani": [
-        Row("base", VASWANI, nothing, 25.8, 65),
-        Row("A.heads-1", VASWANI, heads(1 / 8), 24.9),
-        Row("A.heads-4", VASWANI, heads(1 / 2), 25.5),
-        Row("A.heads-16", VASWANI, heads(2), 25.8),
-        Row("A.heads-32", VASWANI, heads(4), 25.4),
+        Row("base", VASWANI, given(), 25.8, 65),
+        Row("A.heads-1", VASWANI, times(attention_heads=1 / 8), 24.9),
+        Row("A.heads-4", VASWANI, times(attention_heads=1 / 2), 25.5),
+        Row("A.heads-16", VASWANI, times(attention_heads=2), 25.8),
+        Row("A.heads-32", VASWANI, times(attention_heads=4), 25.4),
         Row("B.key-16", VASWANI, key_dim(1 / 4), 25.1, 58),
         Row("B.key-32", VASWANI, key_dim(1 / 2), 25.4, 60),
-        Row("C.layers-2", VASWANI, layers(1 / 3), 23.7, 36),
-        Row("C.layers-4", VASWANI, layers(2 / 3), 25.3, 50),
-        Row("C.layers-8", VASWANI, layers(4 / 3), 25.5, 80),
-        Row("C.width-256", VASWANI, embed_dim(1 / 2), 24.5, 28),
-        Row("C.width-1024", VASWANI, embed_dim(2), 26.0, 168),
-        Row("C.ffn-1024", VASWANI, ffn(1 / 2), 25.4, 53),
-        Row("C.ffn-4096", VASWANI, ffn(2), 26.2, 90),
+        Row("C.layers-2", VASWANI, times(layers=1 / 3), 23.7, 36),
+        Row("C.layers-4", VASWANI, times(layers=2 / 3), 25.3, 50),
+        Row("C.layers-8", VASWANI, times(layers=4 / 3), 25.5, 80),
+        Row("C.width-256", VASWANI, times(embed_dim=1 / 2), 24.5, 28),
+        Row("C.width-1024", VASWANI, times(embed_dim=2), 26.0, 168),
+        Row("C.ffn-1024", VASWANI, times(ffn_embed_dim=1 / 2), 25.4, 53),
+        Row("C.ffn-4096", VASWANI, times(ffn_embed_dim=2), 26.2, 90),
         Row("D.dropout-0", VASWANI, given(dropout=0.0), 24.6),
         Row("D.dropout-0.1", VASWANI, given(dropout=0.1), 25.8),  # the paper's base
         Row("D.dropout-0.2", VASWANI, given(dropout=0.2), 25.5),
@@ -128,22 +97,22 @@ TABLES = {
     ],
     # Ahmed et al. 2017, section 5: depth, each beside the Transformer.
     "ahmed-depth": [
-        Row("vaswani.layers-6", VASWANI, layers(1), 25.8, 65),
-        Row("weighted.layers-6", WEIGHTED, layers(1), 26.5, 65),
-        Row("vaswani.layers-2", VASWANI, layers(1 / 3), 23.7, 36),
-        Row("weighted.layers-2", WEIGHTED, layers(1 / 3), 24.8, 36),
-        Row("vaswani.layers-4", VASWANI, layers(2 / 3), 25.3, 50),
-        Row("weighted.layers-4", WEIGHTED, layers(2 / 3), 26.2, 50),
-        Row("vaswani.layers-8", VASWANI, layers(4 / 3), 25.5, 80),
-        Row("weighted.layers-8", WEIGHTED, layers_with_dropout(4 / 3, 0.3), 25.6, 80),  # section 4.1
+        Row("vaswani.layers-6", VASWANI, times(layers=1), 25.8, 65),
+        Row("weighted.layers-6", WEIGHTED, times(layers=1), 26.5, 65),
+        Row("vaswani.layers-2", VASWANI, times(layers=1 / 3), 23.7, 36),
+        Row("weighted.layers-2", WEIGHTED, times(layers=1 / 3), 24.8, 36),
+        Row("vaswani.layers-4", VASWANI, times(layers=2 / 3), 25.3, 50),
+        Row("weighted.layers-4", WEIGHTED, times(layers=2 / 3), 26.2, 50),
+        Row("vaswani.layers-8", VASWANI, times(layers=4 / 3), 25.5, 80),
+        Row("weighted.layers-8", WEIGHTED, deep_weighted, 25.6, 80),
         Row("weighted.big", WEIGHTED, big, 27.2, 213, big=True),
     ],
     # Ahmed et al. 2017: what was worse, without numbers (3, a softmax; 4.4, drawn in each step; 4.5, the largest α).
     "ahmed-weights": [
-        Row("learned", WEIGHTED, nothing),
+        Row("learned", WEIGHTED, given()),
         Row("softmax", WEIGHTED, given(branch_weights="softmax")),
         Row("drawn", WEIGHTED, given(branch_weights="random")),
-        Row("top-half", WEIGHTED, lambda size: {"top_branches": max(1, size.heads // 2)}),
+        Row("top-half", WEIGHTED, lambda size: {"top_branches": max(1, size["attention_heads"][0] // 2)}),
     ],
     # Where the decoder has branches; no table of theirs.
     "ahmed-decoder": [
@@ -151,7 +120,7 @@ TABLES = {
         for where in ("encoder_decoder", "self", "both_halves", "both")
     ],
     # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the final score. No table of theirs.
-    "convergence": [Row(family, family, nothing) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],
+    "convergence": [Row(family, family, given()) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],
 }
 
 

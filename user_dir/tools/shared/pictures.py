@@ -46,11 +46,10 @@ def save(figure, path: pathlib.Path) -> None:
     lacking = set()
     for warning in given:
         if found := re.match(r"Glyph (\d+) .*missing", str(warning.message)):
-            lacking.add(found[1])
+            lacking.add(chr(int(found[1])))
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if lacking:  # matplotlib warns of each
-        characters = "".join(chr(int(number)) for number in sorted(lacking, key=int)[:10])
         remedy = "name one that is installed and has them as font.family in a matplotlibrc"
-        said = f"boxes stand for {len(lacking)} characters that the font lacks ({characters})"
+        said = f"boxes stand for {len(lacking)} characters that the font lacks ({''.join(sorted(lacking)[:10])})"
         print(f"{path}: {said}: {remedy}", file=sys.stderr)

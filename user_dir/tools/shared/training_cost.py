@@ -3,6 +3,7 @@
 Vaswani et al. 2017 estimate theirs (Table 2) otherwise, as hours x GPUs x what a GPU sustains: what they paid for.
 """
 
+import itertools
 import math
 import pathlib
 
@@ -15,13 +16,8 @@ from ...errors import InputError
 from ...serving.models import data_of, load_models
 from ...training.last_checkpoint import LAST
 
-
-def of_baddbmm(added, x, y, **kwargs) -> int:
-    """Shapes [B, N, d] and [B, d, M]."""
-    return 2 * math.prod(x) * y[-1]
-
-
-IN_PLACE = {torch.ops.aten.baddbmm_: of_baddbmm}  # ours have that product, and torch counts it only out of place
+# Of shapes [B, N, d] and [B, d, M]: ours have this product in place, and torch counts it only out of place.
+IN_PLACE = {torch.ops.aten.baddbmm_: lambda added, x, y, **_: 2 * math.prod(x) * y[-1]}
 
 
 def operations(model: nn.Module, source: int, target: int) -> int:
@@ -43,12 +39,9 @@ def lengths(task) -> tuple[float, float]:
 
 def shown(points: dict[int, dict]) -> tuple[float, float]:
     """Target subwords and seconds of the updates in "train_inner" of a log (see training_log.read_log)."""
-    tokens = seconds = before = 0
-    for updates, values in sorted(points.items()):
-        tokens += values["wpb"] * (updates - before)
-        seconds += values["train_wall"]
-        before = updates
-    return tokens, seconds
+    intervals = itertools.pairwise([0, *sorted(points)])
+    tokens = sum(points[updates]["wpb"] * (updates - before) for before, updates in intervals)
+    return tokens, sum(values["train_wall"] for values in points.values())
 
 
 def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, float]:
@@ -59,10 +52,8 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     Raises:
         InputError: if there is none, or the log does not say how many subwords were trained on
     """
-    checkpoint = log.with_name("average.pt")
-    if not checkpoint.is_file():
-        checkpoint = log.with_name(LAST)
-    if not checkpoint.is_file():
+    checkpoint = next(filter(pathlib.Path.is_file, map(log.with_name, ("average.pt", LAST))), None)
+    if checkpoint is None:
         raise InputError(f"there is no average.pt or {LAST} beside {log}, which says whose operations to count")
     if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
         raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")

@@ -14,6 +14,7 @@ from ...errors import InputError
 INTERVAL = re.compile(r"epoch \d+:\s+\d+ / \d+ (?P<values>.+)")
 # epoch 001 | loss 7.6 | ppl 117.52 | …
 SUMMARY = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>.+)")
+VALUE = re.compile(r"([^\s=|,]+)[= ]([^\s,]+)")  # of either
 # and with json, on one line: {"epoch": 1, "update": 0.05, "loss": "10.7", …} or {"epoch": 1, "valid_loss": "7.6", …}
 JSON = re.compile(r"\{\"epoch\": .*\}")
 
@@ -32,14 +33,10 @@ def read_line(line: str) -> tuple[str, dict] | None:
             return "train_inner", values
         prefix = next((name.removesuffix("num_updates") for name in values if name.endswith("_num_updates")), None)
         return prefix and (prefix[:-1], {name.removeprefix(prefix): value for name, value in values.items()})
-    if match := INTERVAL.search(line):
-        kind, words = "train_inner", [word.partition("=") for word in match["values"].split(", ")]
-    elif match := SUMMARY.search(line):
-        kind = match["subset"] or "train"
-        words = [word.partition(" ") for word in match["values"].strip().split(" | ")]
-    else:
+    if not (match := INTERVAL.search(line) or SUMMARY.search(line)):
         return None
-    values = {name: number(value) for name, _, value in words}
+    kind = "train_inner" if match.re is INTERVAL else match["subset"] or "train"
+    values = {name: number(value) for name, value in VALUE.findall(match["values"])}
     return (kind, values) if "num_updates" in values else None
 
 
@@ -70,10 +67,8 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
                 if "wall" in values:
                     clock[updates] = values["wall"]
     if not found:
-        raise InputError(
-            f"{path} holds no line of a training: name fairseq-train's output or its --log-file, "
-            "written with --log-format simple or json"
-        )
+        remedy = "name fairseq-train's output or its --log-file, written with --log-format simple or json"
+        raise InputError(f"{path} holds no line of a training: {remedy}")
     updates, seconds = zip(*sorted(clock.items()))
     for points in found.values():
         for update, values in points.items():  # a validation has no clock of its own

@@ -75,53 +75,45 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
         if len(lines) != len(references):
             counts = f"{path} has {len(lines)} lines and {reference} has {len(references)}"
             raise InputError(f"{counts}: they must be of the same test set")
-        refuse_subwords(path, lines)
-        return Run(path, plain(lines), references)
-
+        found = {"D": dict(enumerate(lines)), "H": {}, "T": {}}
     hypotheses = in_order(path, found["H"] or found["D"], references and len(references))
     detokenised = in_order(path, found["D"], len(hypotheses)) if found["D"] else hypotheses
-    refuse_subwords(path, hypotheses)
+    for segment, text in enumerate(hypotheses):
+        if SUBWORDS.search(text):
+            remedy = "translate with --remove-bpe (or --remove-bpe sentencepiece)"
+            raise InputError(f"{path}: segment {segment} is in subwords ({text[:40]} …): {remedy}")
     if tokenised is None:
         tokenised = bool(found["H"]) and detokenised == hypotheses
     printed = in_order(path, found["T"], len(hypotheses)) if found["T"] else None
     if references is None and printed is None:
         raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
-    return Run(
-        path,
-        plain(detokenised),
-        plain(printed) if references is None else references,
-        hypotheses if tokenised and printed else None,
-        printed if tokenised else None,
-    )
+    tokens = (hypotheses, printed) if tokenised and printed else (None, None)
+    return Run(path, plain(detokenised), plain(printed) if references is None else references, *tokens)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What `read_runs` has to know of the files."""
-    parser.add_argument(
-        "--reference",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="as published: detokenised, a line for each segment (default: the T- lines)",
-    )
-    parser.add_argument(
-        "--target-lang", help="language of the hypotheses (default: the ending of the reference's name)"
-    )
-    parser.add_argument(
-        "--tokenised",
-        choices=("auto", "yes", "no"),
-        default="auto",
-        help="whether hypotheses (and T- lines) are Moses tokens and are to be detokenised; auto: plain text is not, "
-        "fairseq-generate's output is if it was made without --tokenizer (no: sentencepiece on untokenised text)",
-    )
+    help = "as published: detokenised, a line for each segment (default: the T- lines)"
+    parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=help)
+    help = "language of the hypotheses (default: the ending of the reference's name)"
+    parser.add_argument("--target-lang", help=help)
+    help = "whether hypotheses (and T- lines) are Moses tokens and are to be detokenised; auto: plain text is not, "
+    help += "fairseq-generate's output is if it was made without --tokenizer (no: sentencepiece on untokenised text)"
+    parser.add_argument("--tokenised", choices=("auto", "yes", "no"), default="auto", help=help)
 
 
 def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list[Run], str]:
     """The runs and their language, by the options of `add_options`.
 
     Raises:
-        InputError: as read_run; if a file is given twice or their T- lines are of different test sets
+        InputError: as read_run; if the language is not known, a file is given twice, or their T- lines are of
+            different test sets
     """
-    language = language_of(args.reference, args.target_lang)
+    ending = re.search(r"\.([a-z]{2})(\.gz)?$", args.reference.name) if args.reference else None  # test.de, test.de.gz
+    language = args.target_lang or ending and ending[1]
+    if not language:
+        reason = "the language of the hypotheses is not known (Moses' rules depend on it)"
+        raise InputError(f"{reason}: give --target-lang, e.g. --target-lang de")
     for path in paths:
         if paths.count(path) > 1:
             raise InputError(f"{path} is given twice")
@@ -143,10 +135,9 @@ def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
             if kind in "HD":  # the model's score comes first
                 text = text.partition("\t")[2]
             if segment in found[kind]:
-                raise InputError(
-                    f"{path}, line {number}: {kind}-{segment} occurs a second time. One best hypothesis for each "
-                    "segment is scored: translate with --nbest 1, and keep each run in a file of its own"
-                )
+                reason = f"{kind}-{segment} occurs a second time. One best hypothesis for each segment is scored"
+                remedy = "translate with --nbest 1, and keep each run in a file of its own"
+                raise InputError(f"{path}, line {number}: {reason}: {remedy}")
             found[kind][segment] = text
     return found
 
@@ -165,27 +156,3 @@ def in_order(path: pathlib.Path, texts: dict[int, str], count: int | None) -> li
         counts = f"{path} has {len(texts)} segments and the reference has {count}"
         raise InputError(f"{counts}: they must be of the same test set")
     return [texts[segment] for segment in range(count)]
-
-
-def refuse_subwords(path: pathlib.Path, hypotheses: list[str]) -> None:
-    for segment, text in enumerate(hypotheses):
-        if SUBWORDS.search(text):
-            raise InputError(
-                f"{path}: segment {segment} is in subwords ({text[:40]} …): "
-                "translate with --remove-bpe (or --remove-bpe sentencepiece)"
-            )
-
-
-def language_of(reference: pathlib.Path | None, given: str | None) -> str:
-    """The target language: `given`, or the ending of the reference's name (test.de, test.de.gz).
-
-    Raises:
-        InputError: if neither says it
-    """
-    ending = re.search(r"\.([a-z]{2})(\.gz)?$", reference.name) if reference else None
-    if not given and not ending:
-        raise InputError(
-            "the language of the hypotheses is not known (Moses' rules depend on it): "
-            "give --target-lang, e.g. --target-lang de"
-        )
-    return given or ending[1]

@@ -15,13 +15,13 @@ from ...serving.text_translator import TextTranslator
 EXPORT = "ctranslate2"  # the folder beside a checkpoint
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine",
-        choices=("ctranslate2", "torch"),
-        help="what translates (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was exported from "
-        "it and no option needs torch)",
-    )
+class ImportedWhenCalled(types.ModuleType):
+    """Has for each function of the module of its name one that imports the module when it is called."""
+
+    def __getattr__(self, function: str):
+        if function.startswith("__"):
+            raise AttributeError(function)
+        return lambda *args, **options: getattr(importlib.import_module(self.__name__), function)(*args, **options)
 
 
 @contextlib.contextmanager
@@ -31,18 +31,7 @@ def imported_when_called(*names: str) -> Iterator[None]:
     fairseq's classification tasks import scikit-learn and SciPy for their scores: more than half of the time that
     fairseq's own import takes.
     """
-
-    def stand_in(name: str) -> types.ModuleType:
-        def attribute(function: str):
-            if function.startswith("__"):
-                raise AttributeError(function)
-            return lambda *args, **options: getattr(importlib.import_module(name), function)(*args, **options)
-
-        module = types.ModuleType(name)
-        module.__getattr__ = attribute
-        return module
-
-    modules = {name: stand_in(name) for name in names if name not in sys.modules}
+    modules = {name: ImportedWhenCalled(name) for name in names if name not in sys.modules}
     for name, module in modules.items():
         package, _, child = name.rpartition(".")
         if package in modules:
@@ -91,16 +80,6 @@ def why_torch(args: argparse.Namespace, checkpoint: pathlib.Path) -> str | None:
     return None
 
 
-def checkpoint_of(path: pathlib.Path) -> pathlib.Path:
-    """The checkpoint that `path` means: itself, or the average in a run's folder."""
-    if not path.is_dir():
-        return path
-    if not (path / "average.pt").exists():
-        reason = f"{path} has neither average.pt nor {FACTS}"
-        raise InputError(f"{reason}: name a checkpoint, a run with an average, or a folder of export_ctranslate2's")
-    return path / "average.pt"
-
-
 def opened(args: argparse.Namespace) -> TextTranslator:
     """The translator that `args` ask for; one of CTranslate2's needs neither torch nor fairseq."""
     given = {"pretokenised": args.pretokenised, "device": args.device}
@@ -108,22 +87,24 @@ def opened(args: argparse.Namespace) -> TextTranslator:
         if option := "--engine torch" if args.engine == "torch" else only_torch(args):
             raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave {option} out")
         return ExportedTranslator(args.checkpoint, **given)
-    checkpoint = checkpoint_of(args.checkpoint)
+    checkpoint = args.checkpoint / "average.pt" if args.checkpoint.is_dir() else args.checkpoint
+    if args.checkpoint.is_dir() and not checkpoint.exists():
+        reason = f"{args.checkpoint} has neither average.pt nor {FACTS}"
+        raise InputError(f"{reason}: name a checkpoint, a run with an average, or a folder of export_ctranslate2's")
     export = checkpoint.parent / EXPORT
     reason = why_torch(args, checkpoint)
     if reason and args.engine == "ctranslate2":
         remedy = f"leave that out, or export it: nmt-export-ctranslate2 {checkpoint} --output {export}"
         raise InputError(f"--engine ctranslate2: {reason}: {remedy}")
-    translator = with_torch(checkpoint, args, **given) if reason else ExportedTranslator(export, **given)
+    if reason:
+        with imported_when_called("sklearn", "sklearn.metrics", "scipy.stats"):
+            from ...serving.translator import Translator
+
+        checkpoints = [checkpoint, *args.ensemble]
+        autocast = args.autocast or precision(checkpoints, args.device)
+        translator = Translator(*checkpoints, data=args.data, autocast=autocast, **given)
+    else:
+        translator = ExportedTranslator(export, **given)
     if args.engine is None:
         print("translate: with", f"torch, because {reason}" if reason else f"CTranslate2: {export}", file=sys.stderr)
     return translator
-
-
-def with_torch(checkpoint: pathlib.Path, args: argparse.Namespace, **given) -> TextTranslator:
-    with imported_when_called("sklearn", "sklearn.metrics", "scipy.stats"):
-        from ...serving.translator import Translator
-
-    checkpoints = [checkpoint, *args.ensemble]
-    autocast = args.autocast or precision(checkpoints, args.device)
-    return Translator(*checkpoints, data=args.data, autocast=autocast, **given)

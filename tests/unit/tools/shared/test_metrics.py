@@ -2,7 +2,7 @@
 
 import pytest
 
-from user_dir.tools.shared.metrics import CompoundSplitting
+from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from user_dir.tools.shared.metrics import CompoundSplitting
     ],
 )
 def test_compounds(text, tokens):
-    assert CompoundSplitting("en")(text) == tokens
+    assert CompoundSplitBLEU("en").tokenizer(text) == tokens
