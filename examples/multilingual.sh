@@ -24,13 +24,19 @@ mark() {  # language to translate into, file: its lines behind that language's m
 
 join() {  # source and target language, folder to write to, languages
   local part language
-  for part in train valid test; do
-    for language in "${@:4}"; do mark "${2/mul/$language}" "$3/$language-en/raw/$part.${1/mul/$language}"; done \
-      > "$3/$part.$1"
-    for language in "${@:4}"; do cat "$3/$language-en/raw/$part.${2/mul/$language}"; done > "$3/$part.$2"
-  done
+  (
+    set -e
+    lock "$3"
+    for part in train valid test; do
+      for language in "${@:4}"; do mark "${2/mul/$language}" "$3/$language-en/raw/$part.${1/mul/$language}"; done \
+        > "$3/$part.$1.partial"
+      for language in "${@:4}"; do cat "$3/$language-en/raw/$part.${2/mul/$language}"; done > "$3/$part.$2.partial"
+      mv "$3/$part.$1.partial" "$3/$part.$1"  # another run may be reading the same text
+      mv "$3/$part.$2.partial" "$3/$part.$2"
+    done
+  ) 9<> "$3.lock"
 }
-helpers+=(mark join)
+helpers+=(lock mark join)
 
 prepare() {
   local language texts=$data.texts options=()

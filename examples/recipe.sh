@@ -166,7 +166,7 @@ averaged=("$run" --last "$AVERAGE" --by "$([ "$checkpoints" = epoch ] && echo ep
 if [[ " ${preparation[*]} " == *" --lowercase "* || " ${preparation[*]} " == *" --pretokenised "* ]]; then
   reference=(--target-lang "$target")
 else
-  reference=(--reference "$data/raw/test.$target")
+  reference=(--reference "$data/raw/test.$target" --target-lang "$target")
   [ -z "${detokenise-yes}" ] || generation=(--tokenizer moses "${generation[@]}")
 fi
 
@@ -249,10 +249,22 @@ follow_plan() {  # published results
     if [ -z "$dry_run" ] && [ ! -e "$run/trained" ]; then check_training; fi
     step train
   fi
-  if wanted average; then step average; fi
+  if wanted average; then
+    [ -n "$dry_run" ] || average_what_there_is
+    step average
+  fi
   if wanted translate; then step translate; fi
   if wanted score; then step score; step record; fi
   printf '\n# to compare with\n%s\n' "$1"
+}
+
+average_what_there_is() {  # of the epochs, where training ended before there were enough
+  [[ " ${averaged[*]} " == *" --by epoch "* ]] || return 0
+  local saved; saved=$(find "$run" -maxdepth 1 -name 'checkpoint[0-9]*.pt' ! -name 'checkpoint_*' | wc -l)
+  [ "$saved" -lt "$AVERAGE" ] || return 0
+  echo "# training ended after $saved of the $AVERAGE epochs that are averaged"
+  averaged=("$run" --last "$saved" --by epoch)
+  [ "$saved" -gt 0 ] || averaged=("$run/checkpoint_last.pt")
 }
 
 check_training() {

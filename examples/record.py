@@ -1,13 +1,14 @@
 """Records a recipe's run: what was run, where and how long, and its scores with their signatures.
 
-    python examples/record.py begin RUN COMMAND …    # appends commit, command and time to RUN/starts.jsonl
-    python examples/record.py end RUN                # writes RUN/run.json
+    python examples/record.py begin RUN DATA-BIN COMMAND …   # appends commit, command, … to RUN/starts.jsonl
+    python examples/record.py end RUN                        # writes RUN/run.json
 
 RUN is a recipe's output folder. Variables of the recipe that are set become part of the command.
 """
 
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ import time
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
-from user_dir.tools.shared.records import RECORD, write_record  # noqa: E402
+from user_dir.tools.shared.records import RECORD, read_record, write_record  # noqa: E402
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
 STARTS = "starts.jsonl"
@@ -45,13 +46,21 @@ def commit() -> str:
         return "no checkout"
 
 
-def begin(run: pathlib.Path, command: list[str]) -> None:
-    """Appends a line to the starts of the run."""
+def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
+    """Appends a line to the starts of the run, which all have the same binarised `data`."""
+    corpus = digest(data) if data.is_dir() else None
+    if corpus and any((start.get("corpus") or corpus) != corpus for start in starts_of(run)):
+        sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    start = {"commit": commit(), "command": shlex.join([*variables, *command]), "begun": now}
+    start = {"commit": commit(), "command": shlex.join([*variables, *command]), "begun": now, "corpus": corpus}
     with open(run / STARTS, "a", encoding="utf-8") as file:
         file.write(json.dumps(start) + "\n")
+
+
+def starts_of(run: pathlib.Path) -> list[dict]:
+    file = run / STARTS
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 def digest(folder: pathlib.Path) -> str:
@@ -84,14 +93,14 @@ def machine() -> dict:
 
 
 def training(log: pathlib.Path) -> dict:
-    """The course of a training, from fairseq-train's log. The times of all its starts are added."""
+    """The course of a training, from fairseq-train's log, with the time of all its starts."""
     text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
     validated = re.findall(r"epoch (\d+) \| valid on .*num_updates (\d+)", text)
     epochs = {int(update): int(epoch) for epoch, update in validated}
     inner = list((points.get("train_inner") or points.get("train", {})).values())  # of intervals, else of epochs
     walls = [float(wall) for wall in re.findall(r"[,|] wall[= ]([\d.]+)", text)]
-    # The clock counts on when a training continues; in logs of version 0.1 it begins at 0.
-    ends = [wall for wall, after in zip(walls, [*walls[1:], 0.0]) if after < wall]
+    # A training that continues takes its clock from the checkpoint: the time after that is spent twice.
+    again = sum(max(0.0, before - after) for before, after in itertools.pairwise(walls))
     why = END.findall(text)  # the reasons why training stopped
     parameters = re.search(r"num\. shared model params: ([\d,]+)|num\. model params: ([\d,]+)", text)
     curve = [
@@ -103,7 +112,7 @@ def training(log: pathlib.Path) -> dict:
         "updates": max(max(by_update) for by_update in points.values()),
         "epochs": max(int(epoch) for epoch in re.findall(r"epoch (\d+)", text)),
         "ended": why[-1] if why else "the log gives no reason: all requested epochs are done",
-        "seconds": round(sum(ends)),
+        "seconds": round(walls[-1] + again),
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,
         "peak_memory_gb": max(memory, default=None),  # of the first process and its data-loader workers
         "parameters": int((parameters[1] or parameters[2]).replace(",", "")) if parameters else None,
@@ -138,8 +147,8 @@ def number(text: str) -> float | str:
 
 def record(run: pathlib.Path) -> dict:
     data, *options = shlex.split((run / "options").read_text(encoding="utf-8"))
-    starts = [json.loads(line) for line in (run / STARTS).read_text(encoding="utf-8").splitlines()]
-    seed, precision = re.findall(r"--seed (\d+)", shlex.join(options)), run / "precision"
+    starts = starts_of(run)
+    seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
     return {
         "corpus": {"data": data, "sha256": digest(PROJECT / data / "data-bin")},
         "command": starts[-1]["command"],
@@ -156,11 +165,23 @@ def record(run: pathlib.Path) -> dict:
     }
 
 
+def kept_scores(before: pathlib.Path, corpus: dict) -> dict:
+    """The scores in an earlier record of the same corpus, to which nmt-score --record may have added some."""
+    earlier = read_record(before) if before.exists() else {}
+    return earlier.get("scores", {}) if earlier.get("corpus") == corpus else {}
+
+
+def end(run: pathlib.Path) -> None:
+    found = record(run)
+    found["scores"] = kept_scores(run / RECORD, found["corpus"]) | found["scores"]
+    write_record(run / RECORD, found)
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case "begin", run, *command:
-            begin(pathlib.Path(run), command)
+        case "begin", run, data, *command:
+            begin(pathlib.Path(run), pathlib.Path(data), command)
         case "end", run:
-            write_record(pathlib.Path(run, RECORD), record(pathlib.Path(run)))
+            end(pathlib.Path(run))
         case _:
             sys.exit(__doc__)

@@ -4,6 +4,8 @@ import pathlib
 import tempfile
 from collections.abc import Callable
 
+DEVICES = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))  # with /dev/stdout, a link to whatever file or pipe that is
+
 
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
     """Has `save` write a temporary file and moves it to `path`, so that `path` is never half-written.
@@ -11,7 +13,8 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
     If two commands write to the same `path` at once, the file of the one that finishes last remains. Pipes and devices
     (/dev/stdout) are written to directly.
     """
-    if path.exists() and not path.is_file():
+    named = path.readlink() if path.is_symlink() else path
+    if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)
         return
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True) as folder:

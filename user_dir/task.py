@@ -18,6 +18,7 @@ from omegaconf import II, DictConfig
 
 from .checkpoints.trusted import refuse_untrusted
 from .config import option
+from .errors import InputError
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .training.bpe_dropout import with_bpe_dropout
 from .training.input import refuse_checkpoints, refuse_folder, refuse_input
@@ -67,12 +68,15 @@ class CheckedTranslationTask(TranslationTask):
         """As fairseq's; the training set gets --bpe-dropout, and others --valid-pairs.
 
         Raises:
-            InputError: if there are no subword codes beside the data, for word alignments, and for no probability
+            InputError: for options that cannot be followed (see bpe_dropout.py)
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.cfg.bpe_dropout and split == self.cfg.train_subset:
             self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
-        if self.cfg.valid_pairs and split != self.cfg.train_subset:
+        if self.cfg.valid_pairs < 0:
+            raise InputError(f"--valid-pairs {self.cfg.valid_pairs}: give a number of pairs, or 0 for all")
+        training = training_options(self.cfg) is not None  # fairseq-validate has the option from the checkpoint
+        if self.cfg.valid_pairs and training and split != self.cfg.train_subset:
             self.datasets[split] = Sample(self.datasets[split], self.cfg.valid_pairs)
 
     def build_model(self, cfg, from_checkpoint=False):
@@ -106,9 +110,14 @@ class CheckedTranslationTask(TranslationTask):
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
         """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.
 
+        Outside the training set no sentence is left out. (fairseq omits the last ones if their number is not divisible
+        by --required-batch-size-multiple.)
+
         fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
         and owns a worker process, which lives until Python's garbage collector finds the cycle, dozens of epochs later.
         """
+        if dataset is not self.datasets.get(self.cfg.train_subset):
+            kwargs["required_batch_size_multiple"] = 1
         if not update_epoch_batch_itr:
             return super().get_batch_iterator(dataset, *args, **kwargs)
 

@@ -212,7 +212,7 @@ step() {  # name [remedy if it fails]
 
 # ---- the folder of a run
 
-options() { printf '%q ' "$data" "${training[@]}" ${further[@]+"${further[@]}"}; }
+options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" ${further[@]+"${further[@]}"}; }  # record.py reads it
 
 refuse_another_run() {
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
@@ -231,6 +231,6 @@ open_run() {  # before anything is written to the folder
   if [ "$host" = 0 ]; then
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
-    python examples/record.py begin "$run" "${typed[@]}"
+    python examples/record.py begin "$run" "$data/data-bin" "${typed[@]}"
   fi
 }

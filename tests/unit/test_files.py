@@ -1,6 +1,7 @@
 """A file is whole or not there, whoever else writes it."""
 
 import os
+import pathlib
 import stat
 
 import pytest
@@ -39,3 +40,15 @@ def test_who_may_read_it(tmp_path):
     write(tmp_path / "x.en", lambda partial: partial.write_text(""))
     (tmp_path / "plain").write_text("")
     assert stat.S_IMODE((tmp_path / "x.en").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="there is no /proc")
+def test_the_standard_output_stays_a_link(tmp_path):
+    """/dev/stdout leads to a file where the shell redirects it, and is no file to be replaced."""
+    with open(tmp_path / "redirected", "w") as file:
+        link = tmp_path / "stdout"
+        link.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        for path in (link, pathlib.Path(f"/dev/fd/{file.fileno()}")):
+            write(path, lambda partial: partial.write_text("a"))
+            assert link.is_symlink() and (tmp_path / "redirected").read_text() == "a"
+            assert sorted(os.listdir(tmp_path)) == ["redirected", "stdout"]

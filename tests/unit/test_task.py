@@ -7,6 +7,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationTask
 
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, resident_memory
+from user_dir.training.validation import Sample
 
 
 @pytest.fixture
@@ -54,6 +55,18 @@ def test_other_data_have_an_iterator_of_their_own(dictionary, dataset):
     assert task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1) is not training
     _, other = epochs(task, dataset(), 1)
     assert other is not training
+
+
+def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(dictionary, dataset):
+    """fairseq leaves out the last pairs of a set that is not divisible by 8, and fails where nothing is left."""
+    task = CheckedTranslationTask(CheckedTranslationConfig(train_subset="train"), dictionary, dictionary)
+    task.datasets = {"train": dataset(), "valid": Sample(dataset(), 5)}
+    batches = {
+        split: task.get_batch_iterator(pairs, max_tokens=100, seed=1, epoch=1, required_batch_size_multiple=8)
+        for split, pairs in task.datasets.items()
+    }
+    sizes = {split: [len(batch) for batch in iterator.frozen_batches] for split, iterator in batches.items()}
+    assert sum(sizes["valid"]) == 5 and not [size for size in sizes["train"] if size % 8]
 
 
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -132,7 +133,8 @@ class ExportedTranslator(TextTranslator):
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
         with self.used():
-            workers = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count())
+            threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
+            workers = int(threads[0] if threads else 0) or os.cpu_count()
             self.model = ctranslate2.Translator(
                 str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )

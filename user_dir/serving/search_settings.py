@@ -17,6 +17,7 @@ FILE = "search.json"
 DEFAULTS = {"beam": 4, "lenpen": 1.0, "lenpen_form": "fairseq", "max_len_a": 1.0, "max_len_b": 50}
 FORMS = ("fairseq", "vaswani")  # of the length penalty, see search/beam.py
 MOST = 1_000_000
+RANGES = {"beam": (1, MOST), "lenpen": (-10, 10), "max_len_a": (0, MOST), "max_len_b": (1, MOST)}
 
 
 def search_settings(kept: dict, **given) -> dict:
@@ -54,9 +55,9 @@ def checked(kept, path: pathlib.Path) -> dict:
             if value not in FORMS:
                 faults.append(f"{name} has to be one of {', '.join(FORMS)}")
             continue
-        whole, least = isinstance(DEFAULTS[name], int), {"beam": 1, "lenpen": -MOST}.get(name, 0)
-        if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= MOST:
-            faults.append(f"{name} has to be a {'whole ' if whole else ''}number from {least} to {MOST}")
+        whole, (least, most) = isinstance(DEFAULTS[name], int), RANGES[name]
+        if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
+            faults.append(f"{name} has to be a {'whole ' if whole else ''}number from {least} to {most}")
     if faults:
         raise InputError(f"{path}: {'; '.join(faults)}: correct or remove it")
     return kept

@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.record and len(args.runs) > 1:
         raise InputError("--record takes the scores of one file of translations: score them one by one")
-    record = read_record(args.record) if args.record and args.record.exists() else {}
+    if args.record and args.record.exists():
+        read_record(args.record)  # refuses what is no record before the work
     runs, language = read_runs(args.runs, args)
     used = metrics(runs, language)
     rows, scores = [], {}
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
             scores[name] = metric.corpus_score(hypotheses, [references]).score
         rows.append([str(run.path), *(f"{score:.2f}" for score in scores.values())])
     if args.record:
+        record = read_record(args.record) if args.record.exists() else {}  # now, as another command may have added some
         for name, metric in used.items():
             entry = {"score": round(scores[name], 2), "signature": signature(name, metric)}
             record.setdefault("scores", {})[f"{name} of {args.runs[0].name}"] = entry

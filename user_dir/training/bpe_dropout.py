@@ -101,9 +101,12 @@ def with_bpe_dropout(pairs: LanguagePairDataset, task) -> BPEDropout:
         "source": (cfg.source_lang, task.source_dictionary, cfg.max_source_positions),
         "target": (cfg.target_lang, task.target_dictionary, cfg.max_target_positions),
     }
-    segmenters = {
-        side: Segmenter(read_codes(codes_of(prepared, language)), dictionary, cfg.bpe_dropout, longest)
-        for side, (language, dictionary, longest) in sides.items()
-        if cfg.bpe_dropout_side in ("both", side)
-    }
+    segmenters = {}
+    for side, (language, dictionary, longest) in sides.items():
+        if cfg.bpe_dropout_side in ("both", side):
+            codes = codes_of(prepared, language)
+            if not codes.exists():
+                remedy = "choose the other --bpe-dropout-side, or omit --bpe-dropout"
+                raise InputError(f"--bpe-dropout: there are no subword codes {codes} for the {side}: {remedy}")
+            segmenters[side] = Segmenter(read_codes(codes), dictionary, cfg.bpe_dropout, longest)
     return BPEDropout(pairs, segmenters, cfg.seed)

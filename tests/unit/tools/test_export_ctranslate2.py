@@ -1,6 +1,7 @@
 """python -m user_dir.tools.export_ctranslate2: CTranslate2 gives the translations and probabilities of the model."""
 
 import json
+import os
 import shutil
 import types
 
@@ -56,6 +57,12 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
     lines = capsysbinary.readouterr().out.decode().splitlines()
     expected = ExportedTranslator(folder).translate(texts)
     assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
+
+
+@pytest.mark.parametrize("threads, workers", [("2,1", 2), ("0", os.cpu_count()), ("", os.cpu_count())])
+def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert ExportedTranslator(folder).model.num_translators == workers
 
 
 def test_longest_outputs(folder):

@@ -106,3 +106,9 @@ def test_unknown_and_long_sentences_stay(prepared):
 def test_refusals(prepared, options, words):
     with pytest.raises(InputError, match=words):
         prepared(**options)
+
+
+def test_a_side_without_codes_is_named(prepared, tmp_path):
+    (tmp_path / "bpe/codes").unlink()
+    with pytest.raises(InputError, match="--bpe-dropout: .*bpe/codes for the target: .*--bpe-dropout-side"):
+        prepared(bpe_dropout_side="target")

@@ -1,0 +1,48 @@
+"""record.py: the time of a training that was interrupted, one corpus for all starts, scores that others have added."""
+
+import json
+
+import pytest
+
+from support import PROJECT
+
+LINE = "| INFO | train_inner | epoch 001: 1 / 9 loss=5, wps=100.0, num_updates={update}, wall={wall}\n"
+
+
+@pytest.fixture
+def record(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "examples"))
+    import record
+
+    return record
+
+
+def test_time_that_was_spent_twice_counts_twice(record, tmp_path):
+    log = tmp_path / "train.log"
+    walls = [*range(10, 101, 10), *range(90, 201, 10)]  # killed after 100 s, continued from a checkpoint of 80 s
+    log.write_text("".join(LINE.format(update=number, wall=wall) for number, wall in enumerate(walls)))
+    assert record.training(log)["seconds"] == 210  # 220, but for what ran until the first line after the restart
+
+
+def test_a_run_has_one_corpus(record, tmp_path):
+    run, data = tmp_path / "run", tmp_path / "data-bin"
+    run.mkdir()
+    record.begin(run, data, ["recipe.sh"])  # before it is prepared
+    data.mkdir()
+    (data / "dict.fr.txt").write_text("a 1\n")
+    for _ in range(2):
+        record.begin(run, data, ["recipe.sh"])
+    (data / "dict.fr.txt").write_text("b 1\n")
+    with pytest.raises(SystemExit, match="data-bin has changed since .*run began: .*OUTPUT="):
+        record.begin(run, data, ["recipe.sh"])
+    assert len((run / "starts.jsonl").read_text().splitlines()) == 3
+
+
+def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
+    found = {"corpus": {"sha256": "1"}, "scores": {"sacreBLEU": {"score": 2.0}}}
+    monkeypatch.setattr(record, "record", lambda run: json.loads(json.dumps(found)))
+    earlier = {"sacreBLEU": {"score": 1.0}, "sacreBLEU of other.en": {"score": 3.0}}
+    for corpus, kept in (("1", earlier), ("2", {})):
+        (tmp_path / "run.json").write_text(json.dumps({"corpus": {"sha256": corpus}, "scores": earlier}))
+        record.end(tmp_path)
+        assert json.loads((tmp_path / "run.json").read_text())["scores"] == kept | found["scores"]
