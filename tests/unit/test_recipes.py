@@ -460,3 +460,19 @@ def test_several_languages_in_one_model(tmp_path):
         assert names == "| BLEU of tokens | gl | az |"
         assert scores.startswith("| | 100.00 | ") and float(scores.split("|")[3]) < 50
     assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)
+
+
+@pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by epoch"), (2, "--last 2 --by epoch"), (0, "_last.pt")])
+def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expected):
+    for name in (
+        "checkpoint_last.pt",
+        "checkpoint_best.pt",
+        "checkpoint_1_25.pt",
+        *map("checkpoint{}.pt".format, range(saved)),
+    ):
+        (tmp_path / name).touch()
+    (function,) = re.findall(r"^average_what_there_is\(\) .*?^}", (EXAMPLES / "recipe.sh").read_text(), re.M | re.S)
+    settings = f'run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by epoch)'
+    done = bash("-euc", f'{settings}; {function}; average_what_there_is; echo "${{averaged[@]}}"', env=os.environ)
+    assert done.returncode == 0 and done.stdout.endswith(f"{expected}\n"), done.stderr
+    assert ("training ended after" in done.stdout) == (saved < 3)
