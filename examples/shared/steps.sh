@@ -163,11 +163,10 @@ average() {
 translate() {
   local command=(fairseq-generate)
   [ -z "$precisions" ] || [ -z "$faster_translation" ] || command=(in_faster_precision fairseq-generate)
-  # Without --required-batch-size-multiple 1 fairseq omits the last sentences of a set whose size is no multiple of 8.
   run write_to "$run/generate.log" "$run/generate.err" "${command[@]}" "$data/data-bin" \
     --task checked_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir \
     --path "$run/average.pt" \
-    --max-tokens 6000 --required-batch-size-multiple 1 --remove-bpe "${generation[@]}"
+    --max-tokens 6000 --remove-bpe "${generation[@]}"
   run write_translations "$run/generate.log" "$run/translations.$target"
 }
 
