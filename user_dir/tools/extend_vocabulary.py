@@ -96,7 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
         languages = infer_language_pair(str(args.data)) if args.data.is_dir() else (None, None)
     if not all(languages):
         raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder (--data)")
-    old, new = (dictionaries(folder, languages) for folder in (args.old or data_of([args.checkpoint]), args.data))
+    earlier = args.old or data_of([args.checkpoint], "--old")
+    old, new = (dictionaries(folder, languages) for folder in (earlier, args.data))
     added = [*map(new_words, old, new)]
     if not any(added):
         raise InputError(f"{args.data} has the dictionaries of {args.checkpoint}: train it further as it is")

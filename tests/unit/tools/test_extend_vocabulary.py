@@ -74,6 +74,11 @@ def test_what_is_refused(saved, longer, refusal, tmp_path):
     longest = longer(other, {"src": 16, "tgt": 16})
     assert "--old" in refusal(tool.main, path, "--data", longest, "--old", other, *output)
     assert "dict.src.txt" in refusal(tool.main, path, "--data", tmp_path, "--old", data, *output)
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["task"]["data"] = "nowhere/data-bin"
+    torch.save(state, tmp_path / "moved.pt")
+    assert "nowhere/data-bin" in (said := refusal(tool.main, tmp_path / "moved.pt", "--data", data, *output))
+    assert "(--old)" in said
     assert not (tmp_path / "extended.pt").exists()
 
 
