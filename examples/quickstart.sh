@@ -50,13 +50,6 @@ running=(--distributed-world-size 1 --stop-time-hours "$(LC_ALL=C awk "BEGIN { p
 launch=(env "${malloc[@]}" fairseq-train)
 faster_translation=""
 
-last_checkpoints() {  # the last four; fewer after few updates, or if the clock stopped training
-  local saved=("$run"/checkpoint_*_*.pt) count=4
-  averaged=("$run/checkpoint_last.pt")
-  if [ -e "${saved[0]}" ]; then count=$((${#saved[@]} < 4 ? ${#saved[@]} : 4)); fi
-  if [ -e "${saved[0]}" ] || [ -n "$dry_run" ]; then averaged=("$run" --by update --last "$count"); fi
-}
-
 draw() {
   done_before "$run/training.png" ||
     run python -m user_dir.tools.plot_training "$run/train.log" --output "$run/training.png"
@@ -93,7 +86,7 @@ stage "train: $run" train
 if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then
   echo "training stopped after MINUTES=$MINUTES, before $updates updates; for all: MINUTES=60 OUTPUT=another-folder $0"
 fi
-last_checkpoints
+average_last 4 update
 stage "average the last checkpoints, and export the average" average
 stage "translate the test set with beam 4" translate
 sentence="a sentence"

@@ -260,11 +260,9 @@ follow_plan() {  # published results
 
 average_what_there_is() {  # of the epochs, where training ended before there were enough
   [[ " ${averaged[*]} " == *" --by epoch "* ]] || return 0
-  local saved; saved=$(find "$run" -maxdepth 1 -name 'checkpoint[0-9]*.pt' ! -name 'checkpoint_*' | wc -l)
-  [ "$saved" -lt "$AVERAGE" ] || return 0
-  echo "# training ended after $saved of the $AVERAGE epochs that are averaged"
-  averaged=("$run" --last "$saved" --by epoch)
-  [ "$saved" -gt 0 ] || averaged=("$run/checkpoint_last.pt")
+  average_last "$AVERAGE" epoch
+  [[ " ${averaged[*]} " == *" --last $AVERAGE "* ]] ||
+    echo "# training ended after fewer epochs than the $AVERAGE that are averaged"
 }
 
 check_training() {

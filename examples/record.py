@@ -150,7 +150,7 @@ def record(run: pathlib.Path) -> dict:
     starts = starts_of(run)
     seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
     return {
-        "corpus": {"data": data, "sha256": digest(PROJECT / data / "data-bin")},
+        "corpus": {"data": data, "sha256": starts[-1].get("corpus") or digest(PROJECT / data / "data-bin")},
         "command": starts[-1]["command"],
         "options": shlex.join(options),
         "precision": precision.read_text().strip() if precision.exists() else "float32",

@@ -153,6 +153,14 @@ train() {
   [ -n "$dry_run" ] || touch "$run/trained"
 }
 
+average_last() {  # number, epoch or update: sets `averaged`, to fewer checkpoints if training has ended with fewer
+  local saved=("$run"/checkpoint_*_*.pt)
+  [ "$2" = update ] || saved=("$run"/checkpoint[0-9]*.pt)
+  if [ -e "${saved[0]}" ]; then averaged=("$run" --last $((${#saved[@]} < $1 ? ${#saved[@]} : $1)) --by "$2")
+  elif [ -n "$dry_run" ]; then averaged=("$run" --last "$1" --by "$2")
+  else averaged=("$run/checkpoint_last.pt"); fi
+}
+
 average() {
   run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"

@@ -471,8 +471,11 @@ def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expe
         *map("checkpoint{}.pt".format, range(saved)),
     ):
         (tmp_path / name).touch()
-    (function,) = re.findall(r"^average_what_there_is\(\) .*?^}", (EXAMPLES / "recipe.sh").read_text(), re.M | re.S)
-    settings = f'run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by epoch)'
-    done = bash("-euc", f'{settings}; {function}; average_what_there_is; echo "${{averaged[@]}}"', env=os.environ)
+    scripts = "".join((EXAMPLES / name).read_text() for name in ("recipe.sh", "shared/steps.sh"))
+    functions = re.findall(r"^(?:average_what_there_is|average_last)\(\) .*?^}", scripts, re.M | re.S)
+    settings = f'dry_run="" run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by epoch)'
+    done = bash(
+        "-euc", f'{settings}; {"; ".join(functions)}; average_what_there_is; echo "${{averaged[@]}}"', env=os.environ
+    )
     assert done.returncode == 0 and done.stdout.endswith(f"{expected}\n"), done.stderr
     assert ("training ended after" in done.stdout) == (saved < 3)

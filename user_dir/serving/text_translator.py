@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..errors import InputError
-from ..preparation import CONTINUED, tidied
-from .search_settings import search_settings
+from ..preparation import CONTINUED
+from .search_settings import RANGES, search_settings
 
 
 class Hypothesis(NamedTuple):
@@ -32,7 +32,7 @@ class TextTranslator:
         respell: see respelling.py; text in tokens stays as it is
     """
 
-    respell: Callable[[str], str] = staticmethod(tidied)
+    respell: Callable[[str], str] = str
 
     def __new__(cls, *arguments, **options):
         translator = super().__new__(cls)
@@ -134,10 +134,10 @@ def refuse_search(**search) -> None:
             faults.append(f"{name} {value!r}: give a whole number of at least 1")
     if not faults and "nbest" in search and search["nbest"] > search["beam"]:
         faults.append(f"nbest {search['nbest']} is larger than the beam {search['beam']}: give a larger beam")
-    lenpen = search.get("lenpen")
+    lenpen, (least, most) = search.get("lenpen"), RANGES["lenpen"]
     # With a larger power a length becomes infinite.
-    if lenpen is not None and not (isinstance(lenpen, int | float) and -10 <= lenpen <= 10):
-        faults.append(f"lenpen {lenpen!r}: give a number from -10 to 10")
+    if lenpen is not None and not (isinstance(lenpen, int | float) and least <= lenpen <= most):
+        faults.append(f"lenpen {lenpen!r}: give a number from {least} to {most}")
     if faults:
         raise InputError("; ".join(faults))
 
