@@ -9,6 +9,7 @@
 # --dry-run prints the commands. Variables and their defaults:
 #   ARCH=vaswani_transformer_tiny   any architecture of the README; a tiny one gets 3 + 2 layers with d_ff 512 here:
 #                                   in seven minutes they see more text than 4 + 4 layers and translate better
+#   FAMILY= SEED=                   as in other recipes: FAMILY=relative_transformer is ARCH=relative_transformer_tiny
 #   CORPUS=tatoeba                  or bible, German and English (SOURCE=de): longer sentences, from another server
 #   SOURCE=fr TARGET=en             Tatoeba's sentences are in French, Spanish and English
 #   UPDATES=2400                    number of updates ...
@@ -21,9 +22,9 @@
 set -euo pipefail
 
 corpus=${CORPUS:-tatoeba} source=${SOURCE:-fr} target=${TARGET:-en}
-arch=${ARCH:-vaswani_transformer_tiny} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-} VALIDATE=${VALIDATE:-}
+arch=${ARCH:-${FAMILY:-vaswani_transformer}_tiny} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-} VALIDATE=${VALIDATE:-}
 preparation=(--bpe-operations 4000 ${PAIRS:+--max-pairs "$PAIRS"})
-training=(--arch "$arch")
+training=(--arch "$arch" ${SEED:+--seed "$SEED"})
 case $arch in *_tiny) training+=(--encoder-layers 3 --decoder-layers 2 --encoder-ffn-embed-dim 512) ;; esac
 training+=(--encoder-normalize-before --decoder-normalize-before --share-all-embeddings --dropout 0
   --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000
