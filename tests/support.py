@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import commands
+import pytest
 import torch
 from fairseq import optim
 from fairseq.dataclass.configs import GenerationConfig
@@ -44,6 +45,14 @@ PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 def families_with(option):
     """The names of the families that set this option of user_dir/config.py, for tests of the option."""
     return [family for family in FAMILIES if option in FAMILIES[family].options]
+
+
+TWO_FAMILIES = ("vaswani_transformer", "weighted_relative_transformer")  # the latter has what the others have
+
+
+def slow_beyond(fast, values):
+    """The values of a parameter, for tests that train: those that are not among `fast` are slow tests."""
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 PYTHON = commands.Server()

@@ -10,7 +10,7 @@ import torch
 from user_dir.tools.plot_branch_weights import read_run
 from user_dir.weighted.log import log_name
 
-from support import families_with, train
+from support import TWO_FAMILIES, families_with, slow_beyond, train
 
 # Two blocks a layer of two; frozen for the last 10 of 30 updates of two batches each.
 RUN = """
@@ -24,7 +24,7 @@ def branch_weights(state):
     return {name: weights for name, weights in state.items() if name.endswith((".kappa", ".alpha"))}
 
 
-@pytest.fixture(scope="module", params=families_with("branched_attention"))
+@pytest.fixture(scope="module", params=slow_beyond(TWO_FAMILIES, families_with("branched_attention")))
 def run_of_30(request, command, copies, tmp_path_factory):
     """RUN of a family: folder, finished process, and the same command to go on."""
     folder = tmp_path_factory.mktemp(request.param)

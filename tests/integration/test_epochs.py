@@ -10,7 +10,8 @@ from support import descendants
 EPOCHS = 12
 
 
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
 def test_loader_workers_do_not_accumulate(start, tmp_path, processes):
     options = ("--num-workers", "1", "--log-interval", "1", "--no-save", "--disable-validation")
     training = start(*options, STEPS="prepare train", PROCESSES=processes, UPDATES=10_000, BATCH=1200)

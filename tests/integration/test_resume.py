@@ -13,9 +13,7 @@ import pytest
 import torch
 
 import support
-from support import descendants, run, train
-
-TWO_FAMILIES = ("vaswani_transformer", "weighted_relative_transformer")
+from support import TWO_FAMILIES, descendants, run, train
 
 # Three epochs of a few updates of two passes; a checkpoint and a validation every third update and after each epoch.
 RUN = """

@@ -11,12 +11,9 @@ import torch
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.translator import Translator
 
-from support import PROJECT, train
+from support import PROJECT, TWO_FAMILIES, slow_beyond, train
 
-every_family = pytest.mark.parametrize("family", FAMILIES)
-ALWAYS = ("vaswani_transformer", "weighted_relative_transformer")  # of what takes a minute
-# Beside float32: the family with the most computations of its own.
-PRECISIONS = [*((family, "off") for family in FAMILIES), ("weighted_relative_transformer", "bf16")]
+every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES, FAMILIES))
 
 
 def parameters(checkpoint):
@@ -38,9 +35,7 @@ def copy_or_reverse(words):
     return words if int(words[0][1:]) % 2 == 0 else words[::-1]
 
 
-@pytest.mark.parametrize(
-    "family", [pytest.param(family, marks=[] if family in ALWAYS else pytest.mark.slow) for family in FAMILIES]
-)
+@pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES[1:], FAMILIES))
 def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
     data = toy_data(target=copy_or_reverse, train=6000)
@@ -56,7 +51,8 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     assert sum(reference == hypothesis for reference, hypothesis in pairs) >= 42
 
 
-@pytest.mark.parametrize("family, autocast", PRECISIONS)
+@every_family
+@pytest.mark.parametrize("autocast", slow_beyond(["off"], ["off", "bf16"]))
 def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
     """In the middle of the third epoch: of 50 sentences, about 6 batches."""
     options = f"--dropout 0.3 --attention-dropout 0.1 --autocast {autocast} --max-update 30 --save-interval-updates 15"

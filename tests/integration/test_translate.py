@@ -20,7 +20,7 @@ from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 
-from support import PROJECT, SMALL, save_checkpoint, train
+from support import PROJECT, SMALL, TWO_FAMILIES, save_checkpoint, slow_beyond, train
 
 SOURCE = (
     ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”"],
@@ -128,7 +128,7 @@ def detokenised(output):
     return [found[number] for number in range(len(found))]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=slow_beyond(TWO_FAMILIES, FAMILIES))
 def trained(request, command, corpus, tmp_path_factory):
     """Checkpoint of a few updates, its corpus, and fairseq-generate's translations of the test set."""
     folder, runs = corpus("joint"), tmp_path_factory.mktemp("run")
