@@ -15,8 +15,7 @@ def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.
         return None if padding is None else ~padding[:, None, None, :].bool()
     if padding is None:
         return attn_mask.to(dtype)
-    # Finite, so that a row that sees only padding (a padded query on the left) gives no NaN.
-    return attn_mask.to(dtype).masked_fill(padding[:, None, None, :].bool(), torch.finfo(dtype).min / 2)
+    return attn_mask.to(dtype) + additive(~padding[:, None, None, :].bool(), dtype)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

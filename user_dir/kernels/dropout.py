@@ -10,15 +10,21 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor
 
 
+def random_mask(x: Tensor, p: float, generator: torch.Generator | None = None) -> tuple[Tensor, float]:
+    """Which elements of x to keep (bool), and 1 / P(keep); from `generator`, or torch's."""
+    dropped = round(p * 2**16)  # of the 2^16 values that 16 bits have
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+    words.random_(-(2**63), None, generator=generator)
+    keep = (words.view(torch.int16)[: x.numel()] >= dropped - 2**15).view(x.shape)
+    return keep, 2**16 / (2**16 - dropped) if dropped < 2**16 else 0.0
+
+
 class FewWordsDropout(torch.autograd.Function):
     """x · keep / P(keep) and its derivative; keep is stored as bytes."""
 
     @staticmethod
     def forward(ctx, x: Tensor, p: float) -> Tensor:
-        dropped = round(p * 2**16)  # of the 2^16 values that 16 bits have
-        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
-        keep = (words.view(torch.int16)[: x.numel()] >= dropped - 2**15).view(x.shape)
-        ctx.scale = 2**16 / (2**16 - dropped) if dropped < 2**16 else 0.0
+        keep, ctx.scale = random_mask(x, p)
         ctx.save_for_backward(keep)
         return x.mul(keep).mul_(ctx.scale)
 

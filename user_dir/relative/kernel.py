@@ -1,41 +1,50 @@
 """Eq. 3 and 4 of Shaw et al. 2018 for all heads at once, and their derivative by hand.
 
-x_i W^Q w^Kᵀ are 2k+1 scores, of which each e_ij gets its distance's (`scores`); and Σ_j α_ij a^V_ij is (α_i summed by
-distance) w^V (`weighted_values`). Both need n·(2k+1) numbers a head, where a_ij gathered is [n, n, d_z].
+x_i W^Q w^Kᵀ are 2k+1 scores, of which each e_ij gets its distance's (`add_by_distance`); and Σ_j α_ij a^V_ij is (α_i
+summed by distance) w^V (`sum_by_distance`). Both need n·(2k+1) numbers a head, where a_ij gathered is [n, n, d_z].
+
+Scores and weights exist for a block of queries at a time. Keys that are k or more positions away from all queries of a
+block get one number a query, without an index. Of long sentences no weights are kept: the derivative computes them
+again (as in Dao et al. 2022, https://arxiv.org/abs/2205.14135), with the same random numbers for dropout. So memory
+grows with n, not n².
 
 Shapes: h heads, B batch, T queries, S keys, d_k and d_v per head, r = 2·radius+1 rows of a table. Heads come first in
-memory, [h, B, …]: products with keys and values are then one batch of h·B matrices, those with the tables one of h, and
-neither needs a further copy. Queries, keys and values in half precision are widened in the copy that does this, to the
-type of the tables: scores, weights and their sums keep float32's digits, as inside torch's kernels.
+memory, [h, B, …]: products with keys and values are then one batch of p ≤ h·B matrices, those with the tables one of h,
+and neither needs a further copy. Queries, keys and values in half precision are widened in the copy that does this, to
+the type of the tables: scores, weights and their sums keep float32's digits, as inside torch's kernels.
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..attention.masks import additive
 from ..attention.multihead import at_least_float32
+from ..kernels.dropout import random_mask
 
-GROUP = 2**20  # scores computed at a time
+SCORES = 2**19  # computed at a time on a CPU, whose cache they fit
+QUERIES = 64  # in a block
+KEPT = 256  # the derivative has the weights of sentences of up to so many keys from memory
 
 
-class Kept(NamedTuple):
-    """What the derivative needs of a group of heads."""
+class Block(NamedTuple):
+    """Queries that are computed together."""
 
-    weights: Tensor  # [h, B, T, S]: α
-    dropped: Tensor  # [h, B, T, S]: α after dropout
-    by_distance: Tensor | None  # [h, B·T, r]: `dropped` summed by distance
+    queries: slice
+    seen: slice  # the keys up to the last that any of them may see
+    near: slice  # the keys among which their distances differ; those before have the first row, those after the last
+    index: Tensor  # [T·S]: index_of_rows of `queries` and `near`
 
 
 class RelativeAttention(torch.autograd.Function):
     """z of eq. 3 from projected queries, keys and values.
 
     With ∂ for the loss's derivative: ∂α_ij = ∂z_i (v_j + a^V_ij)ᵀ and ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that
-    ∂α is made as e is (`scores`) and ∂q from ∂e as z from α (`weighted_values`). ∂w^K is ∂e summed by distance times
-    the queries, ∂w^V is α summed by distance times ∂z.
+    ∂α is made as e is and ∂q from ∂e as z from α. ∂w^K is ∂e summed by distance times the queries, ∂w^V is α summed by
+    distance times ∂z.
     """
 
     @staticmethod
@@ -46,82 +55,112 @@ class RelativeAttention(torch.autograd.Function):
 
         The weights that it returns have no derivative.
         """
-        narrow, wide = q.dtype, at_least_float32(q.dtype)
-        index = index_of_rows(q.size(2), k.size(2), radius, first_query, q.device)
+        ctx.narrow, wide, positions = q.dtype, at_least_float32(q.dtype), k.size(2)
         q, k, v = (heads_first(x, wide) for x in (q, k, v))
-        z, scale = q.new_empty(*q.shape[:3], v.size(3)), q.size(3) ** -0.5
+        q.mul_(q.size(3) ** -0.5)
+        mask = None if mask is None else additive(mask, wide)
+        ctx.blocks = blocks(q.size(2), positions, mask, radius, first_query, q.device)
         if mask is not None:
-            mask = additive(mask, wide).expand(q.size(1), len(q), -1, -1).transpose(0, 1)
+            mask = mask.expand(q.size(1), len(q), q.size(2), -1).transpose(0, 1)
+        ctx.dropout, ctx.seed = dropout, torch.randint(2**62, ()).item() if dropout else 0
+        z = q.new_empty(*q.shape[:3], v.size(3))
+        sums = None if table_v is None else q.new_zeros(*q.shape[:3], table_v.size(1))
+        all_weights = q.new_zeros(*q.shape[:3], positions) if need_weights else None
         kept = []
-        for group in groups(q, k.size(2)):
-            weights = scores(q[group], k[group], rows_of(table_k, group), index, scale)
-            if mask is not None:
-                weights.add_(mask[group])
-            torch.softmax(weights, dim=-1, out=weights)
-            dropped = F.dropout(weights, dropout) if dropout else weights
-            by_distance = weighted_values(dropped, v[group], rows_of(table_v, group), index, out=z[group])
-            kept.append(Kept(weights, dropped, by_distance))
-        ctx.save_for_backward(q, k, v, table_k, table_v, *(tensor for of_group in kept for tensor in of_group))
-        ctx.narrow = narrow
-        ctx.index = index  # not saved with them: what a validation under inference_mode made cannot be
-        all_weights = None
+        for group, block, weights, dropped in all_blocks(q, k, mask, table_k, ctx):
+            part(z, group, block.queries).baddbmm_(dropped, part(v, group, block.seen), beta=0)
+            sum_by_distance(dropped, block, part(sums, group, block.queries))
+            if positions <= KEPT:
+                kept += [weights, dropped]
+            if need_weights:
+                part(all_weights, group, block.queries)[..., block.seen] = weights
+        if table_v is not None:
+            z.flatten(1, 2).baddbmm_(sums.flatten(1, 2), table_v)
+        ctx.mask = mask  # not saved with them: what a validation under inference_mode made cannot be
+        ctx.save_for_backward(q, k, v, table_k, table_v, sums, *kept)
         if need_weights:
-            all_weights = torch.cat([of_group.weights for of_group in kept]).transpose(0, 1).to(narrow)
+            all_weights = all_weights.transpose(0, 1).to(ctx.narrow)
             ctx.mark_non_differentiable(all_weights)
-        return z.transpose(0, 1).to(narrow), all_weights
+        return z.transpose(0, 1).to(ctx.narrow), all_weights
 
     @staticmethod
     def backward(ctx, grad_z, _):
-        q, k, v, table_k, table_v, *saved = ctx.saved_tensors
-        index, grad_z, scale = ctx.index, heads_first(grad_z, q.dtype), q.size(3) ** -0.5
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        grad_table_k, grad_table_v = (None if x is None else x.new_empty(x.shape) for x in (table_k, table_v))
-        kept = (Kept(*saved[i : i + 3]) for i in range(0, len(saved), 3))
-        for group, (weights, dropped, by_distance) in zip(groups(q, k.size(2)), kept, strict=True):
-            multiply(dropped.mT, grad_z[group], out=grad_v[group])
-            if table_v is not None:
-                torch.bmm(by_distance.mT, grad_z[group].flatten(1, 2), out=grad_table_v[group])
-            # scale · ∂e, so that its products need no scale
-            grad_e = scores(grad_z[group], v[group], rows_of(table_v, group), index, scale).mul_(dropped)
+        q, k, v, table_k, table_v, sums_v, *kept = ctx.saved_tensors  # q / √d_k
+        grad_z = heads_first(grad_z, q.dtype)
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        sums_k = None if table_k is None else q.new_zeros(*q.shape[:3], table_k.size(1))
+        of_table = products(grad_z, table_v)
+        for group, block, weights, dropped in all_blocks(q, k, ctx.mask, table_k, ctx, kept):
+            own_q, own_grad_z = (part(x, group, block.queries) for x in (q, grad_z))
+            part(grad_v, group, block.seen).baddbmm_(dropped.mT, own_grad_z)
+            grad_e = torch.bmm(own_grad_z, part(v, group, block.seen).mT)
+            add_by_distance(grad_e, part(of_table, group, block.queries), block)
+            grad_e.mul_(dropped)
             grad_e.addcmul_(weights, grad_e.sum(dim=-1, keepdim=True), value=-1)
-            grad_e_by_distance = weighted_values(grad_e, k[group], rows_of(table_k, group), index, out=grad_q[group])
-            multiply(grad_e.mT, q[group], out=grad_k[group])
-            if table_k is not None:
-                torch.bmm(grad_e_by_distance.mT, q[group].flatten(1, 2), out=grad_table_k[group])
+            part(grad_q, group, block.queries).baddbmm_(grad_e, part(k, group, block.seen), beta=0)
+            part(grad_k, group, block.seen).baddbmm_(grad_e.mT, own_q)
+            sum_by_distance(grad_e, block, part(sums_k, group, block.queries))
+        if table_k is not None:
+            grad_q.flatten(1, 2).baddbmm_(sums_k.flatten(1, 2), table_k)
+        grad_q.mul_(q.size(3) ** -0.5)
         grads = (x.transpose(0, 1).to(ctx.narrow) for x in (grad_q, grad_k, grad_v))
+        grad_table_k, grad_table_v = (
+            None if sums is None else torch.bmm(sums.flatten(1, 2).mT, x.flatten(1, 2))
+            for sums, x in ((sums_k, q), (sums_v, grad_z))
+        )
         return *grads, None, grad_table_k, grad_table_v, None, None, None, None
 
 
-def scores(x: Tensor, y: Tensor, table: Tensor | None, index: Tensor, scale: float) -> Tensor:
-    """scale · x_i (y_j + a_ij)ᵀ: x [h, B, T, d], y [h, B, S, d], table [h, r, d] → [h, B, T, S]"""
-    h, batch, length, _ = x.shape
-    if table is None:
-        return multiply(x, y.mT).mul_(scale)
-    of_rows = torch.bmm(x.flatten(1, 2), (table * scale).mT)  # [h, B·T, r]
-    of_keys = of_rows.view(h * batch, -1).index_select(1, index).view(h * batch, length, -1)
-    return of_keys.baddbmm_(x.flatten(0, 1), y.flatten(0, 1).mT, alpha=scale).unflatten(0, (h, batch))
+def all_blocks(q, k, mask, table_k, ctx, kept=()):
+    """Each group of heads and sentences and block with α and α after dropout [p, T, S], from `kept` or computed."""
+    h, batch, length, _ = q.shape
+    pairs = SCORES * (1 if q.device.type == "cpu" else 32) // (min(length, QUERIES) * k.size(2))
+    groups = itertools.product(slices(h, pairs // batch), slices(batch, pairs))
+    of_table = None if kept else products(q, table_k)
+    generator = torch.Generator(q.device).manual_seed(ctx.seed) if ctx.dropout else None
+    kept = zip(kept[::2], kept[1::2])
+    for group, block in itertools.product(groups, ctx.blocks):
+        if of_kept := next(kept, None):
+            yield group, block, *of_kept
+            continue
+        weights = torch.bmm(part(q, group, block.queries), part(k, group, block.seen).mT)
+        add_by_distance(weights, part(of_table, group, block.queries), block)
+        if mask is not None:
+            own = mask[*group, block.queries, block.seen]
+            weights.view(own.shape).add_(own)
+        torch.softmax(weights, dim=-1, out=weights)
+        dropped = weights
+        if ctx.dropout:
+            keep, scale = random_mask(weights, ctx.dropout, generator)
+            dropped = weights.mul(keep).mul_(scale)
+        yield group, block, weights, dropped
 
 
-def weighted_values(weights: Tensor, y: Tensor, table: Tensor | None, index: Tensor, out: Tensor) -> Tensor | None:
-    """Writes Σ_j weights_ij (y_j + a_ij) to `out` [h, B, T, d].
-
-    weights [h, B, T, S], y [h, B, S, d], table [h, r, d]; returns the weights summed by distance, [h, B·T, r].
-    """
-    multiply(weights, y, out=out)
-    if table is None:
-        return None
-    h, batch, length, _ = weights.shape
-    sums = weights.new_zeros(h * batch, length * table.size(1))
-    sums.index_add_(1, index, weights.view(h * batch, -1))
-    sums = sums.view(h, batch * length, -1)
-    out.flatten(1, 2).baddbmm_(sums, table)
-    return sums
+def part(x: Tensor | None, group: tuple[slice, slice], positions: slice) -> Tensor | None:
+    """A view of some heads, sentences (of one head, or all) and positions: [h, B, T, …] → [p, .., …]"""
+    return None if x is None else x[group].flatten(0, 1)[:, positions]
 
 
-def multiply(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
-    """x @ y for [h, B, …], into `out` without a copy"""
-    out = None if out is None else out.flatten(0, 1)
-    return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out=out).unflatten(0, x.shape[:2])
+def add_by_distance(scores: Tensor, of_table: Tensor | None, block: Block) -> None:
+    """Adds the one of r numbers of a query that stands at a key's distance: scores [p, T, S], of_table [p, T, r]."""
+    if of_table is not None:
+        near = scores[..., block.near]
+        near.add_(of_table.flatten(1).index_select(1, block.index).view(near.shape))
+        scores[..., : block.near.start].add_(of_table[..., :1])
+        scores[..., block.near.stop :].add_(of_table[..., -1:])
+
+
+def sum_by_distance(weights: Tensor, block: Block, sums: Tensor | None) -> None:
+    """Adds weights [p, T, S] to sums [p, T, r]."""
+    if sums is not None:
+        sums.flatten(1).index_add_(1, block.index, weights[..., block.near].flatten(1))
+        sums[..., 0].add_(weights[..., : block.near.start].sum(dim=-1))
+        sums[..., -1].add_(weights[..., block.near.stop :].sum(dim=-1))
+
+
+def products(x: Tensor, table: Tensor | None) -> Tensor | None:
+    """x_i w_rᵀ for all rows of a table: [h, B, T, d], [h, r, d] → [h, B, T, r]"""
+    return None if table is None else torch.bmm(x.flatten(1, 2), table.mT).unflatten(1, x.shape[1:3])
 
 
 def heads_first(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -130,16 +169,26 @@ def heads_first(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.new_empty(x.shape, dtype=dtype).copy_(x)
 
 
-def rows_of(table: Tensor | None, group: slice) -> Tensor | None:
-    """The rows of a group of heads: [h, r, d] → [.., r, d]"""
-    return None if table is None else table[group]
+def slices(length: int, size: int) -> list[slice]:
+    """Slices of `size`, or of 1, that cover `length` positions."""
+    size = max(1, size)
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 
-def groups(q: Tensor, positions: int) -> list[slice]:
-    """Slices of the heads of q [h, B, T, d]."""
-    h, batch, length, _ = q.shape
-    size = max(1, min(h, GROUP // (batch * length * positions)))
-    return [slice(start, min(start + size, h)) for start in range(0, h, size)]
+def blocks(length: int, positions: int, mask: Tensor | None, radius: int, first_query: int, device) -> list[Block]:
+    """The blocks of a sentence; on CPUs without the keys after the last that a mask lets any query of theirs see."""
+    visible, found = None, []
+    if mask is not None and mask.size(-2) == length > QUERIES and device.type == "cpu":
+        visible = (mask > float("-inf")).sum_to_size(length, positions)
+    for queries in slices(length, QUERIES):
+        last = [] if visible is None else visible[queries].any(0).nonzero()
+        seen = int(last[-1]) + 1 if len(last) else positions
+        first, end = first_query + queries.start, first_query + queries.stop
+        start = min(max(0, first - radius + 1), seen)
+        stop = max(start, min(seen, end - 1 + radius))
+        index = index_of_rows(end - first, stop - start, radius, first - start, device)
+        found.append(Block(queries, slice(0, seen), slice(start, stop), index))
+    return found
 
 
 def distance_rows(length: int, positions: int, radius: int, first_query: int, device: torch.device) -> Tensor:
@@ -148,7 +197,7 @@ def distance_rows(length: int, positions: int, radius: int, first_query: int, de
     return (torch.arange(positions, device=device) - query).clamp_(-radius, radius).add_(radius)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def index_of_rows(length: int, positions: int, radius: int, first_query: int, device: torch.device) -> Tensor:
     """[T·S]: where those rows stand in [T, r]. All layers of a model ask for the same."""
     rows = distance_rows(length, positions, radius, first_query, device)

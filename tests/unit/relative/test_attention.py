@@ -38,7 +38,7 @@ CASES = [(*LENGTHS[n], *KINDS[(n + 2 * m) % 5], TABLES[(3 * n + m) % 6]) for n i
 
 @pytest.mark.parametrize("length, k, kind, padded, tables", CASES, ids=str)
 def test_values_and_gradients_equal_the_equations(kind, padded, length, k, tables, monkeypatch):
-    """All heads in one piece and one by one."""
+    """In one piece; and a few queries of one head and sentence at a time, with weights kept and computed again."""
     module = build_attention(k, **tables)
     x = torch.randn(length, 3, MODEL, dtype=torch.double, requires_grad=True)
     padding = torch.zeros(3, length, dtype=torch.bool)
@@ -50,8 +50,9 @@ def test_values_and_gradients_equal_the_equations(kind, padded, length, k, table
     heads, expected_weights = heads_by_equation(module, x, x, padding, causal=kind == "decoder")
     expected = module.out_proj(heads.flatten(2))
     expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
-    for group in (1, 2**20):
-        monkeypatch.setattr(relative_kernel, "GROUP", group)
+    for pieces in ({}, {"SCORES": 1, "QUERIES": 1}, {"SCORES": 40, "QUERIES": 2, "KEPT": 0}, {"KEPT": 0}):
+        for name, value in pieces.items():
+            monkeypatch.setattr(relative_kernel, name, value)
         for need_weights in (False, True):
             options = {"need_weights": need_weights, "need_head_weights": need_weights, "attn_mask": mask}
             output, weights = module(x, x, x, key_padding_mask=padding if padded else None, **options)

@@ -3,8 +3,12 @@
 That it computes the paper's equations, and their derivative without dropout, is in test_relative_positions.py.
 """
 
+import itertools
+
+import pytest
 import torch
 
+from user_dir.attention.masks import visible_keys
 from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention
 
@@ -16,11 +20,14 @@ def build_attention(**options):
     return RelativeMultiheadAttention(MODEL, 2, distance=2, self_attention=True, **options).double()
 
 
-def test_derivative_is_right_with_dropout():
+@pytest.mark.parametrize("pieces", [{}, {"KEPT": 0, "QUERIES": 2, "SCORES": 30}], ids=["kept", "computed again"])
+def test_derivative_is_right_with_dropout(pieces, monkeypatch):
     """With the same weights dropped, the derivative along a direction is the difference quotient.
 
     d_k and d_v are free.
     """
+    for name, value in pieces.items():
+        monkeypatch.setattr(relative_kernel, name, value)
     module = build_attention(dropout=0.4, key_dim=3, value_dim=5).train()
     x = torch.randn(7, 3, MODEL, dtype=torch.double, requires_grad=True)
     inputs = [x, *module.parameters()]
@@ -49,11 +56,41 @@ def test_dropout_keeps_the_mean():
 
 
 def test_trains_after_a_call_under_inference_mode():
-    """What a call keeps for later ones (where the tables' rows go) may be made without autograd."""
+    """What a call keeps for later ones (where the tables' rows go), and a mask, may be made without autograd."""
     relative_kernel.index_of_rows.cache_clear()
     module, x = build_attention(), torch.randn(6, 3, MODEL, dtype=torch.double)
     with torch.inference_mode():
-        expected, _ = module(x, x, x, need_weights=False)
-    output, _ = module(x, x, x, need_weights=False)
+        future = torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1)
+        expected, _ = module(x, x, x, attn_mask=future, need_weights=False)
+    output, _ = module(x, x, x, attn_mask=future, need_weights=False)
     output.sum().backward()
     assert torch.equal(output, expected) and torch.isfinite(module.relative_keys.grad).all()
+
+
+def test_memory_grows_with_length(monkeypatch):
+    """The peak of a call with its derivative doubles with the length: no [n, n] is in memory."""
+    monkeypatch.setattr(relative_kernel, "SCORES", 1)
+    monkeypatch.setattr(relative_kernel, "KEPT", 0)
+    module = build_attention(dropout=0.1).train()
+
+    def peak(length):
+        x = torch.randn(length, 1, MODEL, dtype=torch.double, requires_grad=True)
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+            module(x, x, x, need_weights=False)[0].sum().backward()
+        events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+        return max(itertools.accumulate(e.nbytes() for e in sorted(events, key=lambda event: event.start_ns())))
+
+    short, long = peak(256), peak(512)
+    assert 1.5 * short < long < 2.3 * short
+
+
+def test_keys_in_the_future_are_not_computed():
+    """Also with padding on the right, as in a batch of targets."""
+    padding = torch.tensor([[False] * 150, [False] * 100 + [True] * 50])
+    future = torch.full((150, 150), float("-inf")).triu(1)
+    for mask in (future, visible_keys(padding, future, torch.float32)):
+        found = relative_kernel.blocks(150, 150, mask, 16, 0, torch.device("cpu"))
+        assert [block.seen.stop for block in found] == [64, 128, 150]
+    found = relative_kernel.blocks(150, 150, visible_keys(padding, None, torch.float32), 16, 0, torch.device("cpu"))
+    assert [block.seen.stop for block in found] == [150, 150, 150]
