@@ -124,7 +124,7 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
     Each of the best count + 1 words is in one of the count + 1 groups with the best maxima.
     """
     beams, vocabulary = log_probs.shape[1:]
-    groups = min(vocabulary, max(2 * math.isqrt(vocabulary), count + 1))
+    groups = min(vocabulary, max(6 * math.isqrt(vocabulary), count + 1))
     size, rest = divmod(vocabulary, groups)  # group j: the words j, j + groups, j + 2 groups, …
     maxima = log_probs[..., : size * groups].unflatten(2, (size, groups)).amax(2)  # [B, k, groups]
     if rest:
