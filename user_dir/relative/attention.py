@@ -124,7 +124,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
 
 def by_distance(table: Tensor | None, start: int, stop: int) -> Tensor | None:
-    """The rows of distances start … stop − 1, clipped: [.., 2k+1, d_z] → [.., stop − start, d_z], a view up to k."""
+    """The rows of distances start … stop − 1, clipped: […, 2k+1, d_z] → […, stop − start, d_z], a view up to k."""
     if table is None:
         return None
     k, count = table.size(-2) // 2, stop - start

@@ -108,8 +108,8 @@ def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarra
     best, index, doubtful = fetch(*method(log_probs, scores, count))
     if doubtful.any():
         best, index, _ = fetch(*best_of_all(log_probs.masked_fill(log_probs.isnan(), -math.inf), scores, count))
-    index = index.astype(np.int64)
-    return best.astype(np.float32), index % log_probs.size(2), index // log_probs.size(2)
+    index = index.astype(np.int64, copy=False)
+    return best.astype(np.float32, copy=False), index % log_probs.size(2), index // log_probs.size(2)
 
 
 def best_of_all(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -142,6 +142,8 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
 
 def fetch(*parts: Tensor) -> list[np.ndarray]:
     """Copies `parts` [B, …] to the CPU in one transfer, as float64, which can represent them all."""
+    if parts[0].device.type == "cpu":
+        return [part.numpy() for part in parts]
     together = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()
     return np.split(together, np.cumsum([part.size(1) for part in parts])[:-1], axis=1)
 
@@ -187,10 +189,9 @@ class Hypotheses:
                 ended.append(Ended(len(self.steps), before[row, candidate], scores[row, candidate]))
             finished[row] = final or len(ended) == self.beam_size
         kept = np.argsort(complete[~finished], axis=1, kind="stable")[:, : self.beam_size]
-        self.unfinished = self.unfinished[~finished]
-        self.steps.append(
-            Step(*(np.take_along_axis(part[~finished], kept, axis=1).ravel() for part in (words, scores, before)))
-        )
+        rows = (~finished).nonzero()[0]
+        self.unfinished = self.unfinished[rows]
+        self.steps.append(Step(*(part[rows[:, None], kept].ravel() for part in (words, scores, before))))
 
     def complete(self, len_penalty: float) -> list[list[dict[str, Tensor]]]:
         """The complete hypotheses of each sentence, best first, in the form of fairseq's generator."""
