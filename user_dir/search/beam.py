@@ -1,7 +1,7 @@
 """Beam search with fairseq's results and less work; used by task.py.
 
 At every step fairseq's generator makes about eight passes over the probabilities of all words after all hypotheses, and
-copies each hypothesis. Here the best words are found among the best of about √V groups of words, the first step is
+copies each hypothesis. Here the best words are found among the best of about 6√V groups of words, the first step is
 computed once per sentence instead of once for each of its equal beams, and only the last word and the predecessor of a
 hypothesis are stored: it is read backwards when it is complete.
 """

@@ -35,6 +35,7 @@ OTHERWISE = {
     "training": (torch.enable_grad, torch.ones(4, 600), torch.ones(500, 600)),
     "one row": (torch.no_grad, torch.ones(1, 600), torch.ones(500, 600)),
     "many rows": (torch.no_grad, torch.ones(65, 600), torch.ones(500, 600)),
+    "a vocabulary and two threads": (torch.no_grad, torch.ones(65, 20), torch.ones(4096, 20)),
     "a small matrix": (torch.no_grad, torch.ones(4, 512), torch.ones(512, 512)),
     "other numbers": (torch.no_grad, torch.ones(4, 600).bfloat16(), torch.ones(500, 600).bfloat16()),
 }
