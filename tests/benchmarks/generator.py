@@ -4,7 +4,8 @@
 
 Checkpoints are trained ones; of a vaswani_transformer there must be one, whose weights fairseq's `transformer` gets.
 Sentences end when they end, so that speeds are words of the best hypotheses a second, and ratios are those of words a
-second; of the same weights hypotheses must be the same. Run it with nothing else running.
+second; of the same weights hypotheses must be the same. With --steps all hypotheses have the same length instead, so
+that all models do the same work. Run it with nothing else running.
 """
 
 import argparse
@@ -76,8 +77,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 32, 128], help="sentences in a batch")
     parser.add_argument("--sentences", type=int, default=512, help="of the test set in a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="words of every hypothesis (default: as many as it has)")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
     args = parser.parse_args()
+    if args.steps:
+        BEAM.min_len, BEAM.max_len_a, BEAM.max_len_b = args.steps - 1, 0, args.steps - 1  # without </s>
     logging.disable(logging.INFO)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     compared, kinds = {}, {STOCK: SequenceGenerator}

@@ -102,8 +102,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: each key has one distance, so a^K and a^V can be added to keys and values.
             with torch.autocast(q.device.type, enabled=False):  # which would round them
-                row = distance_rows(1, k.size(2), self.distance, first_query, k.device)[0]
-                k, v = (x.to(wide) if a is None else x + a[..., row, :].to(wide) for x, a in zip((k, v), tables))
+                tables = [by_distance(table, -first_query, k.size(2) - first_query) for table in tables]
+                k, v = (x.to(wide) if a is None else x + a.to(wide) for x, a in zip((k, v), tables))
                 mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
                 heads, _ = super().attend(q.to(wide), k, v, mask, need_weights, first_query)
             return heads.to(q.dtype), None
@@ -121,6 +121,20 @@ class RelativeMultiheadAttention(MultiheadAttention):
             return None
         near = slice(self.distance - radius, self.distance + radius + 1)
         return table[..., near, :].to(dtype).expand(self.num_heads, -1, -1)
+
+
+def by_distance(table: Tensor | None, start: int, stop: int) -> Tensor | None:
+    """The rows of distances start … stop − 1, clipped: […, 2k+1, d_z] → […, stop − start, d_z], a view up to k."""
+    if table is None:
+        return None
+    k, count = table.size(-2) // 2, stop - start
+    before, after = (min(max(beyond, 0), count) for beyond in (-k - start, stop - 1 - k))
+    near = table[..., max(start + k, 0) :, :][..., : count - before - after, :]
+    if not before and not after:
+        return near
+    rows = (table[..., :1, :], before), (table[..., -1:, :], after)
+    first, last = (row.expand(*row.shape[:-2], times, -1) for row, times in rows)
+    return torch.cat([first, near, last], dim=-2)
 
 
 def initialise(table: Tensor) -> None:

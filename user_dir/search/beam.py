@@ -1,7 +1,7 @@
 """Beam search with fairseq's results and less work; used by task.py.
 
 At every step fairseq's generator makes about eight passes over the probabilities of all words after all hypotheses, and
-copies each hypothesis. Here the best words are found among the best of about √V groups of words, the first step is
+copies each hypothesis. Here the best words are found among the best of about 6√V groups of words, the first step is
 computed once per sentence instead of once for each of its equal beams, and only the last word and the predecessor of a
 hypothesis are stored: it is read backwards when it is complete.
 """
@@ -108,8 +108,8 @@ def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarra
     best, index, doubtful = fetch(*method(log_probs, scores, count))
     if doubtful.any():
         best, index, _ = fetch(*best_of_all(log_probs.masked_fill(log_probs.isnan(), -math.inf), scores, count))
-    index = index.astype(np.int64)
-    return best.astype(np.float32), index % log_probs.size(2), index // log_probs.size(2)
+    index = index.astype(np.int64, copy=False)
+    return best.astype(np.float32, copy=False), index % log_probs.size(2), index // log_probs.size(2)
 
 
 def best_of_all(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,7 +124,7 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
     Each of the best count + 1 words is in one of the count + 1 groups with the best maxima.
     """
     beams, vocabulary = log_probs.shape[1:]
-    groups = min(vocabulary, max(2 * math.isqrt(vocabulary), count + 1))
+    groups = min(vocabulary, max(6 * math.isqrt(vocabulary), count + 1))
     size, rest = divmod(vocabulary, groups)  # group j: the words j, j + groups, j + 2 groups, …
     maxima = log_probs[..., : size * groups].unflatten(2, (size, groups)).amax(2)  # [B, k, groups]
     if rest:
@@ -142,6 +142,8 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
 
 def fetch(*parts: Tensor) -> list[np.ndarray]:
     """Copies `parts` [B, …] to the CPU in one transfer, as float64, which can represent them all."""
+    if parts[0].device.type == "cpu":
+        return [part.numpy() for part in parts]
     together = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()
     return np.split(together, np.cumsum([part.size(1) for part in parts])[:-1], axis=1)
 
@@ -187,10 +189,9 @@ class Hypotheses:
                 ended.append(Ended(len(self.steps), before[row, candidate], scores[row, candidate]))
             finished[row] = final or len(ended) == self.beam_size
         kept = np.argsort(complete[~finished], axis=1, kind="stable")[:, : self.beam_size]
-        self.unfinished = self.unfinished[~finished]
-        self.steps.append(
-            Step(*(np.take_along_axis(part[~finished], kept, axis=1).ravel() for part in (words, scores, before)))
-        )
+        rows = (~finished).nonzero()[0]
+        self.unfinished = self.unfinished[rows]
+        self.steps.append(Step(*(part[rows[:, None], kept].ravel() for part in (words, scores, before))))
 
     def complete(self, len_penalty: float) -> list[list[dict[str, Tensor]]]:
         """The complete hypotheses of each sentence, best first, in the form of fairseq's generator."""

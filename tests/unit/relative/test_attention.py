@@ -6,7 +6,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.errors import InputError
 from user_dir.relative import kernel as relative_kernel
-from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.relative.attention import RelativeMultiheadAttention, by_distance
 
 from support import EOS, PAD, PRE_NORM, heads_by_equation
 
@@ -85,6 +85,18 @@ def test_cached_self_attention_equals_full(tables):
                 torch.testing.assert_close(weights, full_weights[:, seen - 1 : seen, :seen])
             outputs.append(output)
         torch.testing.assert_close(torch.cat(outputs), full)
+
+
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_rows_of_successive_distances(k):
+    """Before, within, around and after −k … k; within them a view."""
+    table = torch.randn(2, 2 * k + 1, 3)
+    for start in range(-7, 8):
+        for stop in range(start + 1, 9):
+            expected = table[:, torch.arange(start, stop).clamp(-k, k) + k]
+            assert torch.equal(by_distance(table, start, stop), expected)
+    assert by_distance(table, -k, k + 1).data_ptr() == table.data_ptr()
+    assert by_distance(None, 0, 1) is None
 
 
 @pytest.mark.parametrize("k", [1, 3, 9])

@@ -226,7 +226,7 @@ def test_an_equal_score_just_behind_the_best_is_noticed():
     """fairseq may take that word: it is in one more group than there are words to take."""
     count, vocabulary = 4, 100
     log_probs = torch.full((1, 1, vocabulary), -50.0)
-    log_probs[..., [3, 14, 25, 36, 47]] = torch.tensor([-1.0, -2.0, -3.0, -4.0, -4.0])  # of 20 groups, five
+    log_probs[..., [3, 14, 25, 36, 47]] = torch.tensor([-1.0, -2.0, -3.0, -4.0, -4.0])  # of 60 groups, five
     _, _, doubtful = best_of_groups(log_probs, torch.zeros(1, 1), count)
     assert doubtful.all()
     log_probs[..., 47] = -5
