@@ -130,9 +130,13 @@ def models(args, device) -> tuple[dict, dict, Dictionary]:
     """The models by name, a batch and its dictionary."""
     dictionary = numbers(8000)
     common = (args.size, dictionary, device)
-    variants = {"absolute": build(f"vaswani_transformer_{args.size}", *common)}
+    positions = max(1024, args.length + 1)
+    options = {"max_source_positions": positions, "max_target_positions": positions}
+    if args.layers:
+        options |= {"encoder_layers": args.layers, "decoder_layers": args.layers}
+    variants = {"absolute": build(f"vaswani_transformer_{args.size}", *common, **options)}
     for name in args.ways:
-        model = build(f"relative_transformer_{args.size}", *common)
+        model = build(f"relative_transformer_{args.size}", *common, **options)
         variants[name] = with_attention(model, RelativeMultiheadAttention, WAYS[name])
     sentences = max(1, args.tokens // args.length)
     print(f"{args.size}, {sentences} sentences of {args.length}, vocabulary {len(dictionary)}")
@@ -158,6 +162,7 @@ def main() -> None:
     parser.add_argument("--generation", action="store_true", help="beam search with 4 beams to a fixed length")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="to time beside `absolute`")
     parser.add_argument("--size", default="base", help="of the models")
+    parser.add_argument("--layers", type=int, help="of each side of the models (default: those of the size)")
     parser.add_argument("--length", type=int, default=32, help="of the models' sentences")
     parser.add_argument("--tokens", type=int, default=2048, help="on each side of a batch")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
