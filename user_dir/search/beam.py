@@ -141,7 +141,7 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
 
 
 def fetch(*parts: Tensor) -> list[np.ndarray]:
-    """Copies `parts` [B, …] to the CPU in one transfer, as float64, which can represent them all."""
+    """`parts` [B, …]; from a GPU in one transfer, as float64, which can represent them all."""
     if parts[0].device.type == "cpu":
         return [part.numpy() for part in parts]
     together = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()

@@ -1,6 +1,6 @@
 """The kernel of relative positions, as the attention calls it: its derivative, dropout, and what calls leave behind.
 
-That it computes the paper's equations, and their derivative without dropout, is in test_relative_positions.py.
+That it computes the paper's equations, and their derivative without dropout, is in test_attention.py.
 """
 
 import itertools
