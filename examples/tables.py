@@ -4,8 +4,9 @@
     python examples/tables.py --check    # writes nothing, and fails if a page is older than its records
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed.
-Besides the scores of a record there is the lowest validation loss. The table called "commands" is of the records that
-tests/benchmarks/commands.py keeps.
+Besides the scores of a record there is the lowest validation loss. A difference is from the first row with the same
+corpus, over the seeds that both have; p is of a paired t-test over them. The table called "commands" is of the records
+that tests/benchmarks/commands.py keeps.
 """
 
 import argparse
@@ -18,9 +19,12 @@ import sys
 from train import PROJECT, RESULTS, read_table, trainings_of
 
 from user_dir.files import write
+from user_dir.tools.comparison.report import p_value
+from user_dir.tools.comparison.significance import paired
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
+WORDS = {"sign test"}  # scores that are not numbers
 SPEEDS = "tests/benchmarks/results"
 EMPTY = "No training of this table has ended yet.\n"
 
@@ -37,17 +41,22 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
             records.setdefault(row, []).append(json.loads(file.read_text(encoding="utf-8")))
     if not records:
         return EMPTY
-    lines = [["training", "seeds", "updates", *names, "published"]]
+    compared = [column for name in names for column in ([name] if name in WORDS else [name, "difference, p"])]
+    lines = [["training", "seeds", "updates", *compared, *(["published"] if published else [])]]
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
-    order = list(records)
-    for key in dict.fromkeys(key for _, key in order):  # rows with the same published figure stand together
-        for row in [row for row in order if row[1] == key]:
-            seeds = records[row]
+    for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
+        rows = {row: seeds for (row, other), seeds in records.items() if other == key}
+        first = next(iter(rows.values()))
+        for row, seeds in rows.items():
             updates = sorted({record["updates"] for record in seeds})
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
-            values = [over_seeds([score(record, name) for record in seeds], 3 if name == LOSS else 2) for name in names]
-            name = f"`{row[0].removeprefix(group + '.')}`"
-            lines.append([name, str(len(seeds)), shown, *values, published.get(key, "")])
+            line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]
+            for name in names:
+                values, digits = [score(record, name) for record in seeds], 3 if name == LOSS else 2
+                line.append(over_seeds(values, digits))
+                if name not in WORDS:
+                    line.append("" if seeds is first else difference(name, seeds, first, digits))
+            lines.append(line + [published.get(key, "")] * bool(published))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -79,6 +88,18 @@ def score(record: dict, name: str) -> float | str:
     if name == LOSS:
         return min(validation["loss"] for validation in record["validation"])
     return record["scores"][name]["score"]
+
+
+def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> str:
+    """Ours minus theirs in the score called `name`, over the seeds of both, and p if there are several."""
+    by_seed = [{record["seed"]: score(record, name) for record in side} for side in (ours, theirs)]
+    common = by_seed[0].keys() & by_seed[1].keys()
+    if not common:
+        return ""
+    one, other = ({seed: side[seed] for seed in common} for side in by_seed)
+    gain = f"{statistics.mean(one.values()) - statistics.mean(other.values()):+.{digits}f}".replace("-", "−")
+    p = paired(one, other)
+    return gain if p is None else f"{gain}, {p_value(p)}"
 
 
 def over_seeds(values: list, digits: int) -> str:
