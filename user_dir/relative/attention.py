@@ -117,10 +117,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
     def rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
         """The rows of distances −radius … radius, for each head: [h, 2·radius+1, d_z]."""
-        if table is None:
-            return None
-        near = slice(self.distance - radius, self.distance + radius + 1)
-        return table[..., near, :].to(dtype).expand(self.num_heads, -1, -1)
+        rows = by_distance(table, -radius, radius + 1)
+        return None if rows is None else rows.to(dtype).expand(self.num_heads, -1, -1)
 
 
 def by_distance(table: Tensor | None, start: int, stop: int) -> Tensor | None:
