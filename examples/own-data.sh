@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Two text files of your own, whose lines translate each other, to a model that translates: cleans the text and splits
-# off test sentences, trains with the settings for so many pairs until the validation loss has not fallen for PATIENCE
-# epochs, averages the last checkpoints, translates, scores, and ends with the command that translates a sentence.
+# off test sentences, trains with the settings for so many pairs until the loss has not fallen in PATIENCE validations,
+# averages the last checkpoints, translates, scores, and ends with the command that translates a sentence.
 #
 #   FAMILY=vaswani_transformer examples/own-data.sh text/mine.fr text/mine.en [--dry-run] [options of fairseq-train]
 #
 # The endings of the files' names are the languages. Sizes, merges, dropout and rates by the number of pairs are those of
 # own-data.md. Variables besides those of recipe.sh, and their defaults:
-#   PATIENCE=10                 epochs
+#   PATIENCE=10                 validations, each after an epoch, or after so many that they have about 100 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
@@ -38,6 +38,10 @@ preparation=(--bpe-operations "$merges")
 training=(--share-all-embeddings --dropout "$dropout" --patience "${PATIENCE:-10}")
 
 . "$(dirname "$0")/recipe.sh"
+# An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
+words=$(wc -w < "${texts[0]}")
+epochs=$((100 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
+running+=(--save-interval "$epochs" --validate-interval "$epochs")
 
 prepare() {
   run python data-prep/prepare.py --train "${texts[@]}" --source-lang "$source" --target-lang "$target" \

@@ -419,9 +419,10 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     def started(*arguments, **variables):
         return bash(EXAMPLES / "own-data.sh", *arguments, env={"PATH": os.environ["PATH"], "GPUS": "0", **variables})
 
-    widths = {19_999: "--encoder-embed-dim 256", 20_000: "_tiny ", 100_000: "_iwslt_de_en ", 1_000_000: "_base "}
-    for pairs, said in widths.items():
-        texts[0].write_text("a\n" * pairs)
+    # epochs between validations: 100 updates of 2,048, 8,192, … subwords, of which a line has 4/3 · 8
+    sizes = {500: ("--encoder-embed-dim 256", 39), 19_999: ("--encoder-embed-dim 256", 1), 20_000: ("_tiny ", 4)}
+    for pairs, (said, epochs) in (sizes | {100_000: ("_iwslt_de_en ", 1), 1_000_000: ("_base ", 1)}).items():
+        texts[0].write_text("a b c d e f g h\n" * pairs)
         texts[1].touch()
         done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="--lowercase")
         assert done.returncode == 0 and said in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
@@ -431,6 +432,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
             in text
         )
         assert "--lowercase" in text and "--patience 10" in text
+        assert f"--save-interval {epochs} --validate-interval {epochs} " in text
         assert text.endswith('average.pt "a sentence"')
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"]):
         done = started(*wrong)
