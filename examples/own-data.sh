@@ -7,7 +7,7 @@
 #
 # The endings of the files' names are the languages. Sizes, merges, dropout and rates by the number of pairs are those of
 # own-data.md. Variables besides those of recipe.sh, and their defaults:
-#   PATIENCE=10                 validations, each after an epoch, or after so many that they have about 100 updates
+#   PATIENCE=10                 validations, each after an epoch, or after so many that they have 50 to 100 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
@@ -40,7 +40,7 @@ training=(--share-all-embeddings --dropout "$dropout" --patience "${PATIENCE:-10
 . "$(dirname "$0")/recipe.sh"
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
 words=$(wc -w < "${texts[0]}")
-epochs=$((100 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
+epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
 running+=(--save-interval "$epochs" --validate-interval "$epochs")
 
 prepare() {
