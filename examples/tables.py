@@ -46,8 +46,9 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
         rows = {row: seeds for (row, other), seeds in records.items() if other == key}
-        first = next(iter(rows.values()))
         for row, seeds in rows.items():
+            corpus = seeds[0].get("corpus")
+            first = next(others for others in rows.values() if others[0].get("corpus") == corpus)
             updates = sorted({record["updates"] for record in seeds})
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
             line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]
