@@ -20,7 +20,8 @@ for text in "$1" "$2"; do
 done
 texts=("$(realpath "$1")" "$(realpath "$2")") source=${1##*.} target=${2##*.}
 shift 2
-pairs=$(wc -l < "${texts[0]}") name=$(basename "${texts[0]%.*}")
+read -r pairs words <<< "$(wc -lw < "${texts[0]}")"
+name=$(basename "${texts[0]%.*}")
 
 corpus=own dataset=own.$name.$source-$target checkpoints=epoch average=5 generation=(--beam 5)
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
@@ -39,7 +40,6 @@ training=(--share-all-embeddings --dropout "$dropout" --patience "${PATIENCE:-10
 
 . "$(dirname "$0")/recipe.sh"
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
-words=$(wc -w < "${texts[0]}")
 epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
 running+=(--save-interval "$epochs" --validate-interval "$epochs")
 

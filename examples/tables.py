@@ -24,7 +24,6 @@ from user_dir.tools.comparison.significance import paired
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
-WORDS = {"sign test"}  # scores that are not numbers
 SPEEDS = "tests/benchmarks/results"
 EMPTY = "No training of this table has ended yet.\n"
 
@@ -41,7 +40,9 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
             records.setdefault(row, []).append(json.loads(file.read_text(encoding="utf-8")))
     if not records:
         return EMPTY
-    compared = [column for name in names for column in ([name] if name in WORDS else [name, "difference, p"])]
+    some = next(iter(records.values()))[0]
+    numbers = {name for name in names if isinstance(score(some, name), float)}
+    compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
     lines = [["training", "seeds", "updates", *compared, *(["published"] if published else [])]]
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
@@ -55,7 +56,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
             for name in names:
                 values, digits = [score(record, name) for record in seeds], 3 if name == LOSS else 2
                 line.append(over_seeds(values, digits))
-                if name not in WORDS:
+                if name in numbers:
                     line.append("" if seeds is first else difference(name, seeds, first, digits))
             lines.append(line + [published.get(key, "")] * bool(published))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
