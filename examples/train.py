@@ -41,7 +41,7 @@ class Training(NamedTuple):
     published: str  # key of the published figure
     recipe: str
     variables: dict[str, str]
-    options: list[str]
+    arguments: list[str]
     mirror: str  # path within the folder of --mirror
 
     @property
@@ -59,7 +59,7 @@ class Training(NamedTuple):
         if mirror is not None:
             variables["MIRROR"] = str(mirror.resolve() / self.mirror)
         variables["OUTPUT"] = str(self.run.relative_to(PROJECT))
-        return variables, [f"examples/{self.recipe}", *self.options]
+        return variables, [f"examples/{self.recipe}", *self.arguments]
 
 
 def read_table() -> dict[str, dict]:
@@ -68,9 +68,12 @@ def read_table() -> dict[str, dict]:
 
 def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
     """In the order of the table, but seed by seed, so that an early end leaves complete seeds."""
-    by_seed = []
-    for row in table[group]["rows"]:
-        given = {name: [value] if isinstance(value, str) else value for name, value in row.get("variables", {}).items()}
+    by_seed, shared = [], table[group]
+    for row in shared["rows"]:
+        variables = shared.get("variables", {}) | row.get("variables", {})
+        arguments = shlex.split(f"{shared.get('arguments', '')} {row.get('arguments', '')}")
+        row = shared | row
+        given = {name: [value] if isinstance(value, str) else value for name, value in variables.items()}
         for values in itertools.product(*given.values()):
             variables = dict(zip(given, values))
             key = ".".join(value for name, value in variables.items() if len(given[name]) > 1)
@@ -78,10 +81,8 @@ def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
                 label = ".".join(filter(None, [group, key, family, row.get("word")]))
                 everything = variables | {"FAMILY": family, "SEED": str(seed)}
                 mirror = row.get("mirror", "").format(**everything)
-                options = row.get("options", [])
-                by_seed.append(
-                    (seed, Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, options, mirror))
-                )
+                training = Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, arguments, mirror)
+                by_seed.append((seed, training))
     return [training for _, training in sorted(by_seed, key=lambda pair: pair[0])]
 
 

@@ -25,7 +25,7 @@ families = ["vaswani_transformer", "transformer"]
 seeds = [1]
 variables = { UPDATES = "4", AVERAGE = "1" }
 mirror = "{FAMILY}"
-options = ["--num-workers", "0"]
+arguments = "--num-workers 0"
 """
 # The first time it waits with a process in the background, as a recipe does with its training. Later it takes the usual
 # priority again where it may: the other tests would leave it too little time.

@@ -20,9 +20,14 @@ def tables(monkeypatch):
 GROUP = {
     "scores": ["BLEU", "sign test"],
     "published": {"de": "41.02"},
+    "recipe": "a.sh",
+    "families": ["one", "other"],
+    "seeds": [1, 2],
+    "variables": {"UPDATES": "5"},
+    "arguments": "--warmup-updates 2",
     "rows": [
-        {"recipe": "a.sh", "families": ["one", "other"], "seeds": [1, 2], "variables": {"TARGET": ["de", "fr"]}},
-        {"recipe": "a.sh", "families": ["one"], "seeds": [1], "options": ["--lr", "1"], "word": "slow"},
+        {"variables": {"TARGET": ["de", "fr"]}},
+        {"families": ["one"], "seeds": [1], "variables": {"UPDATES": "9"}, "arguments": "--lr 1", "word": "slow"},
     ],
 }
 
@@ -42,8 +47,10 @@ def test_the_matrix_of_a_group(tables):
     found = tables.trainings_of("group", {"group": GROUP})
     assert len({training.name for training in found}) == len(found) == 9
     assert found[0].name == "group.de.one.1" and [training.name[-1] for training in found] == [*"11111", *"2222"]
-    (slow,) = [training for training in found if training.options]
-    assert slow.name == "group.one.slow.1" and slow.variables == {"FAMILY": "one", "SEED": "1"}
+    assert found[0].variables == {"FAMILY": "one", "SEED": "1", "TARGET": "de", "UPDATES": "5"}
+    (slow,) = [training for training in found if "--lr" in training.arguments]
+    assert slow.name == "group.one.slow.1" and slow.variables == {"FAMILY": "one", "SEED": "1", "UPDATES": "9"}
+    assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
 
 
 def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
