@@ -21,7 +21,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
-CHUNK = 2**24  # logits at a time; with fewer, W and its gradient for 37,000 words are read for too few tokens
+CHUNK = 2**23  # logits at a time; with fewer, W and its gradient for 37,000 words are read for too few tokens
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
@@ -81,9 +81,10 @@ class ProjectedLoss(torch.autograd.Function):
             grad_w = (-e * sum_x).expand_as(weight).to(weight.dtype, copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
         size = max(1, CHUNK // vocabulary)
+        buffer = x.new_empty(min(size, tokens), vocabulary)  # new memory for each chunk would cost a tenth of the time
         for start in range(0, tokens, size):
             rows = slice(start, start + size)
-            logits = (x[rows] @ w.T).to(wide)  # [chunk, V]
+            logits = torch.mm(x[rows], w.T, out=buffer[: tokens - start]).to(wide)  # [chunk, V]
             y = target[rows, None]
             logit_y = logits.gather(1, y)  # [chunk, 1]
             highest = logits.amax(1, keepdim=True)  # max(1), which finds the word, too, takes seven times as long
