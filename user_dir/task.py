@@ -94,7 +94,7 @@ class CheckedTranslationTask(TranslationTask):
         refuse_processes(options)
         end_with_torchrun()
         prepare_last_checkpoint(options, self)
-        refuse_input(options, self)
+        refuse_input(options, self, cfg)
         model = super().build_model(cfg, from_checkpoint)
         refuse_checkpoints(options, model)
         return model

@@ -80,6 +80,8 @@ MODELS = [
 # These are checked when the options have become a configuration, or when there is a model to optimize.
 OPTIMIZERS = [
     (PLAIN, "--bf16", "--bf16 .*: train with --autocast bf16"),
+    (PLAIN, "--fp16 --autocast bf16", "--autocast bf16 .*--fp16 .*: omit one"),
+    (PLAIN, "--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16 .*: omit one"),
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2: give"),
     (PLAIN, "--max-tokens 1", "--max-tokens 1: .* has 2: give"),
     (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),

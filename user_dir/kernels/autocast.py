@@ -14,14 +14,17 @@ def autocast(forward):
     The cache of casts is disabled. It would keep the casts of leaves, and a layer's input is a leaf when the layer is
     run again; then the gradients of all products with it would be added in bfloat16. None of our weights is cast twice
     in a pass.
+
+    A model whose parameters are not float32, as of fairseq-generate --fp16, computes in their type: torch's autocast to
+    bfloat16 fails on float16.
     """
 
     @functools.wraps(forward)
     def in_precision(module, *args, **kwargs):
-        if module.cfg.autocast == "off":
+        parameter = next(module.parameters())
+        if module.cfg.autocast == "off" or parameter.dtype != torch.float32:
             return forward(module, *args, **kwargs)
-        device = next(module.parameters()).device.type
-        with torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False):
+        with torch.autocast(parameter.device.type, dtype=torch.bfloat16, cache_enabled=False):
             return forward(module, *args, **kwargs)
 
     return in_precision

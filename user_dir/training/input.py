@@ -53,8 +53,8 @@ def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str =
         yield from sorted(folder.glob(f"{part}*.{names}.{language}{ending}"))
 
 
-def refuse_input(options, task) -> None:
-    """Refuses `options` of fairseq-train that `task` cannot train with, and unusable data.
+def refuse_input(options, task, model_options=None) -> None:
+    """Refuses `options` of fairseq-train that `task` cannot train with, those of its model, and unusable data.
 
     Raises:
         InputError: lists all faults, and says what to change
@@ -64,6 +64,8 @@ def refuse_input(options, task) -> None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
+    if getattr(model_options, "autocast", "off") != "off" and options.fp16:
+        faults.append("--autocast bf16 is for float32 parameters, which --fp16 makes float16: omit one of them")
     folder, pair = pathlib.Path(split_paths(task.cfg.data)[0]), (task.cfg.source_lang, task.cfg.target_lang)
     data_faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"

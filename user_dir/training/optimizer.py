@@ -51,7 +51,8 @@ class FusedAdam(FairseqAdam):
     Half-precision parameters (--memory-efficient-fp16) get fairseq's Adam, which computes in float32; torch's does not.
 
     Raises:
-        InputError: for --fp16-adam-stats, which needs fairseq's Adam, and for numbers that Adam does not accept
+        InputError: for --fp16-adam-stats and --use-old-adam, which need fairseq's Adam, and for numbers that Adam does
+            not accept
         BranchTrainingError: for options with which branch weights would never be trained or would leave the simplex
     """
 
@@ -59,8 +60,9 @@ class FusedAdam(FairseqAdam):
 
     def __init__(self, cfg: FusedAdamConfig, params):
         FairseqOptimizer.__init__(self, cfg)
-        if cfg.fp16_adam_stats:
-            raise InputError("--fp16-adam-stats is not supported: train with --optimizer adam")
+        for name in ("fp16_adam_stats", "use_old_adam"):
+            if getattr(cfg, name):
+                raise InputError(f"--{name.replace('_', '-')} is not supported: train with --optimizer adam")
         refuse_betas(cfg.adam_betas)
         params = list(params)
         groups, self.branch_training = params, None

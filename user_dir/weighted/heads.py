@@ -104,7 +104,8 @@ class WeightedHeads(BranchWeightedAttention):
     """--branch-residual shared, first half: Σ_i M κ_i head_i W^O_i + b, the base's attention if all κ_i are 1/M."""
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        kappa, _ = self.kappa_alpha()
+        kappa, alpha = self.kappa_alpha()
+        self.drawn_alpha = alpha.detach() if self.drawn else None  # of the same draw, for WeightedLinear
         weight = scale_branches(self.out_proj.weight, self.branches * kappa)
         return linear(heads.flatten(2), weight, self.out_proj.bias)
 
@@ -119,7 +120,7 @@ class WeightedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         (attention,) = self.attention
-        _, alpha = attention.kappa_alpha()
+        alpha = attention.drawn_alpha if attention.drawn else attention.kappa_alpha()[1]
         return linear(x, scale_branches(self.weight, attention.branches * alpha), self.bias)
 
 

@@ -33,3 +33,9 @@ def test_activation_checkpointing_adds_gradients_in_float32():
         gradients.append(x.grad)
         x.grad = None
     assert torch.equal(*gradients)
+
+
+def test_a_model_in_float16_computes_in_float16(build, batch):
+    """As fairseq-generate --fp16 makes it of one that was trained with --autocast bf16."""
+    expected, actual = (build("relative_transformer_base", autocast=value).half() for value in ("off", "bf16"))
+    assert torch.equal(actual(**batch)[0], expected(**batch)[0])

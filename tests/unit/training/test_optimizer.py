@@ -52,9 +52,10 @@ def test_update_equals_fairseqs():
     torch.testing.assert_close(optimise(fused_adam_options()), optimise(adam_options()), atol=1e-6, rtol=0)
 
 
-def test_refuses_float16_statistics():
-    with pytest.raises(InputError, match="--fp16-adam-stats .*: .*--optimizer adam"):
-        fused_adam(torch.nn.Linear(2, 2), fp16_adam_stats=True)
+@pytest.mark.parametrize("option", ["fp16_adam_stats", "use_old_adam"])
+def test_refuses_options_of_fairseqs_adam(option):
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*: .*--optimizer adam"):
+        fused_adam(torch.nn.Linear(2, 2), **{option: True})
 
 
 def test_groups_and_checkpoints_without_branch_weights_are_as_before():

@@ -92,6 +92,19 @@ def test_folds_into_a_plain_transformer(build, batch, dictionary, norm, where):
     assert found[0] == found[1]
 
 
+def test_drawn_branches_are_the_same_in_both_sublayers(build):
+    """With --top-branches, too: those of the largest α of one draw."""
+    layer = shared(build, branch_weights="random", top_branches=1, dropout=0.0).encoder.layers[0].train()
+    for _ in range(10):
+        layer.zero_grad()
+        layer(torch.randn(9, 5, 16), None)[..., 0].sum().backward()
+        heads, ffns = (
+            [part.any().item() for part in matrix.weight.grad.chunk(BRANCHES, dim=1)]
+            for matrix in (layer.self_attn.out_proj, layer.fc2)
+        )
+        assert heads == ffns and sum(heads) == 1
+
+
 def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     def count(model):
         return sum(p.numel() for p in model.parameters())
