@@ -416,8 +416,9 @@ def test_slurm(tmp_path):
 def test_own_text_gets_the_settings_for_its_size(tmp_path):
     texts = [tmp_path / "mine.fr", tmp_path / "mine.pt_BR"]
 
-    def started(*arguments, **variables):
-        return bash(EXAMPLES / "own-data.sh", *arguments, env={"PATH": os.environ["PATH"], "GPUS": "0", **variables})
+    def started(*arguments, cwd=PROJECT, **variables):
+        env = {"PATH": os.environ["PATH"], "GPUS": "0", **variables}
+        return bash(EXAMPLES / "own-data.sh", *arguments, env=env, cwd=cwd)
 
     # epochs between validations: 50 updates of 2,048, 8,192, … subwords, of which a line has 4/3 · 8
     sizes = {500: ("--encoder-embed-dim 256", 20), 19_999: ("--encoder-embed-dim 256", 1), 20_000: ("_tiny ", 2)}
@@ -434,6 +435,16 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert "--lowercase" in text and "--patience 10" in text
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
         assert text.endswith('average.pt "a sentence"')
+    folders = set()
+    for place, preparation in (("a", ""), ("b", ""), ("b", "--lowercase")):  # a model's data are not replaced
+        (tmp_path / place).mkdir(exist_ok=True)
+        for text in texts:
+            (tmp_path / place / text.name).write_text(f"{place}\n")
+        named = [f"{place}/{text.name}" for text in texts]
+        done = started(*named, "--dry-run", cwd=tmp_path, PREPARATION=preparation)
+        folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
+        assert f"\ncd {PROJECT}\n" in done.stdout  # the command after it names the run from there
+    assert len(folders) == 3
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"]):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
