@@ -475,6 +475,21 @@ def test_several_languages_in_one_model(tmp_path):
     assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)
 
 
+def test_the_plan_of_a_comparison():
+    """It needs nothing that is installed, and ends in the commands that compare."""
+    text = plan("compare.sh", FAMILIES="vaswani_transformer relative_transformer", SEEDS="1 2")
+    assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == 4
+    assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
+    done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run", env={"PATH": os.environ["PATH"]})
+    assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
+
+
+def test_a_comparison_that_cannot_end_does_not_begin():
+    message = plan("compare.sh", FAMILIES="relative_transformer", ok=False)
+    assert message.startswith("ablations.sh: ") and "nothing to compare" in message and message.count("\n") == 1
+    assert "bogus: choose one of vaswani" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
+
+
 @pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by epoch"), (2, "--last 2 --by epoch"), (0, "_last.pt")])
 def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expected):
     for name in (
