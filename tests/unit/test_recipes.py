@@ -193,6 +193,18 @@ def test_bad_variables_are_one_line(recipe, variables, parts):
         assert part in message
 
 
+def test_numbers_with_leading_zeros_are_decimal():
+    for recipe in ("quickstart.sh", "multi30k.sh"):
+        text = plan(recipe, UPDATES="0900", GPUS="08")
+        assert option(text, "--max-update") == "900" and option(text, "--branch-frozen-updates") == "150"
+
+
+@pytest.mark.parametrize("typed", [["--save-dir", "elsewhere"], ["--save-dir=elsewhere"]])
+def test_checkpoints_go_where_the_other_steps_look_for_them(typed):
+    message = plan("multi30k.sh", *typed, ok=False)
+    assert "--save-dir" in message and "OUTPUT=" in message and message.count("\n") == 1
+
+
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
 def test_letters_to_sounds(family, tmp_path):
     """The settings published for SIGMORPHON 2021; what they leave out are fairseq's defaults."""
