@@ -115,6 +115,8 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
     if output.exists() and not (output / FACTS).exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
+    if not output.parent.is_dir():
+        raise InputError(f"{output}: there is no folder {output.parent}: make it, or name another")
     found, task, (longest, longest_output) = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:

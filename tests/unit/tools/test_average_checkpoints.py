@@ -85,6 +85,15 @@ def too_few(tmp_path):
     return [tmp_path, "--last", 2]
 
 
+def none_by_epoch(tmp_path):
+    checkpoint(tmp_path / "checkpoint_1_50.pt", 1.0)
+    return [tmp_path, "--last", 1]
+
+
+def misspelt(tmp_path):
+    return [tmp_path / "rnu", "--last", 1]
+
+
 def wrong_words(tmp_path):
     return [tmp_path]
 
@@ -97,6 +106,8 @@ def wrong_words(tmp_path):
         (not_finite, "weight in .*b.pt is not finite"),
         (missing, "there is no checkpoint .*b.pt"),
         (truncated, "b.pt is not a readable fairseq checkpoint"),
+        (none_by_epoch, "holds 0 checkpoints by epoch .*: add --by update"),
+        (misspelt, "there is no folder .*rnu: name the folder of a run"),
         (too_few, "holds 1 checkpoints by epoch and 2 are to be averaged"),
     ],
 )

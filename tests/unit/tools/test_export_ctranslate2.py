@@ -78,6 +78,12 @@ def test_longest_outputs(folder):
     assert given == [([2, 3], 54), ([200], 251)]
 
 
+def test_the_folder_to_write_into_is_missing(tmp_path):
+    words = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "no/ct2")]
+    with pytest.raises(SystemExit, match="no/ct2: there is no folder .*/no: make it"):
+        tool.main(words)
+
+
 def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts):
     """CTranslate2 would fail at the first position without an encoding; fairseq ends the translation there."""
     state = torch.load(OLD / "vaswani_transformer.pt", weights_only=False)
