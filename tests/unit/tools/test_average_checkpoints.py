@@ -1,6 +1,7 @@
 """The average of checkpoints is the mean of their parameters, and unsuitable files are refused in one line."""
 
 import argparse
+import pathlib
 import re
 
 import pytest
@@ -56,6 +57,14 @@ def test_last_by_number_not_by_name(tmp_path, by, expected):
     checkpoint(tmp_path / "checkpoint_last.pt", 1e6)
     weight = averaged(tmp_path, tmp_path, "--last", 3, "--by", by)["model"]["weight"]
     torch.testing.assert_close(weight, torch.full((2, 3), expected))
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_a_full_disk_is_one_line(tmp_path, size):
+    file = checkpoint(tmp_path / "a.pt", 1.0, big=torch.zeros(size))
+    with pytest.raises(SystemExit, match="average_checkpoints: .*No space left on device"):
+        average_checkpoints.main([str(file), "--output", "/dev/full"])
 
 
 def bad_shape(tmp_path):
