@@ -37,6 +37,15 @@ class Parser(argparse.ArgumentParser):
         raise PreparationError(f"{message}; see --help")
 
 
+class Once(argparse.Action):
+    """Stores the files of an option, which argparse would let replace those of the same option before it."""
+
+    def __call__(self, parser, options, files, option):
+        if getattr(options, self.dest):
+            parser.error(f"{option} is given twice; join the texts, for example with cat, or give it once")
+        setattr(options, self.dest, files)
+
+
 def number(kind: type, least: float):
     """A function that reads option values of at least `least`."""
 
@@ -59,7 +68,8 @@ def parser() -> argparse.ArgumentParser:
     for part in corpora.PARTS:
         default = "" if part == "train" else "; split off from the training pairs if not given"
         names = ("SOURCE", "TARGET")
-        add(f"--{part}", nargs=2, type=Path, metavar=names, help=f"your text files, one sentence per line{default}")
+        help = f"your text files, one sentence per line{default}"
+        add(f"--{part}", nargs=2, type=Path, action=Once, metavar=names, help=help)
     add("--source-lang", metavar="CODE", help="language to translate from, such as fr")
     add("--target-lang", metavar="CODE", help="language to translate to, such as en")
     add("--output", type=Path, metavar="FOLDER", help="folder for all results")
@@ -106,6 +116,11 @@ def check(options: argparse.Namespace) -> None:
         raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
     if options.source_lang == options.target_lang:
         raise PreparationError(f"source and target language are both {options.source_lang}; give two languages")
+    endings = [f".{options.target_lang}", f".{options.source_lang}"]
+    for part in corpora.PARTS:
+        if (texts := getattr(options, part)) and [text.suffix for text in texts] == endings:
+            given = f"--{part} {texts[0]} {texts[1]}"
+            raise PreparationError(f"{given}: the source language is {options.source_lang}; exchange the two files")
 
 
 def list_corpora(registry: Path) -> None:

@@ -74,7 +74,9 @@ def trees(count: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    folder, grown = Path(sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)), iter(trees(sum(SIZES.values())))
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):  # such as --help
+        sys.exit(__doc__)
+    folder, grown = Path(sys.argv[1]), iter(trees(sum(SIZES.values())))
     folder.mkdir(parents=True, exist_ok=True)
     for part, size in SIZES.items():
         (folder / f"{part}.mrg").write_text("".join(islice(grown, size)))

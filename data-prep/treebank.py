@@ -17,7 +17,7 @@ from pathlib import Path
 
 from preparation.corpora import PARTS
 from preparation.treebank import SIDES, Treebank, TreebankPreparation
-from prepare import Parser, exit_status, number
+from prepare import Once, Parser, exit_status, number
 
 
 def parser() -> Parser:
@@ -25,7 +25,8 @@ def parser() -> Parser:
     result = Parser(prog="treebank.py", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add, count = result.add_argument, number(int, 1)
     for part in PARTS:
-        add(f"--{part}", nargs="+", type=Path, required=True, metavar="PATH", help="files with trees, or folders")
+        help = "files with trees, or folders"
+        add(f"--{part}", nargs="+", type=Path, action=Once, required=True, metavar="PATH", help=help)
     add("--output", type=Path, required=True, metavar="FOLDER", help="folder for all results")
     add("--bpe-operations", type=count, metavar="N", default=16000, help="merges to learn (default: %(default)s)")
     add("--max-pairs", type=count, metavar="N", help="train on only N trees, always the same ones")

@@ -2,7 +2,7 @@
 # Trains the rows of one of the papers' tables and compares them, with the paper's figure beside each name. Finished rows
 # are skipped: the same command continues after an interruption, and adds another seed or row.
 #
-#   examples/ablations.sh shaw-distance [options of fairseq-train]
+#   examples/ablations.sh shaw-distance [--dry-run] [options of fairseq-train]
 #
 # The tables are those of user_dir/tools/shared/paper_tables.py; their first row is the baseline: vaswani (Table 3),
 # shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha are set), ahmed-decoder
@@ -18,7 +18,11 @@
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
-extras=plot
+extras=plot dry_run=""
+if [[ " $* " == *" --dry-run "* ]]; then
+  dry_run=yes INSTALL=no
+  python() { "${PYTHON:-python3}" "$@"; }
+fi
 . "$(dirname "$0")/install/environment.sh"
 cd "$project"
 
@@ -34,7 +38,10 @@ case $recipe in
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac
 if [ "$name" = families ]; then
-  rows=$(for family in ${ROWS:-$(python user_dir/families.py)}; do printf '%s\t%s\t\t\n' "$family" "$family"; done)
+  rows=$(for family in ${ROWS:-$(python user_dir/families.py)}; do
+    python user_dir/families.py "$family" >/dev/null || exit
+    printf '%s\t%s\t\t\n' "$family" "$family"
+  done)
 else
   rows=$(python user_dir/tools/shared/paper_tables.py "$name" "$size")
 fi
@@ -42,6 +49,9 @@ for row in ${ROWS:-}; do
   cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||
     fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"
 done
+if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f 1)" | sort -u | wc -l)" = 1 ]; then
+  fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
+fi
 output=${OUTPUT:-runs/$name}
 if [ "$name" = convergence ]; then export VALIDATE=${VALIDATE:-50}; fi
 
@@ -71,9 +81,13 @@ while IFS='|' read -r -u 3 row family options published; do
   done
 done 3<<< "${rows//$'\t'/|}"  # `read` treats two tabs as one, and the first row has no options
 
+run() {
+  if [ -n "$dry_run" ]; then printf '%q ' "$@" && echo; else "$@"; fi
+}
+
 echo "==== comparison"
-python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"
+run python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"
 if [ "$name" = convergence ]; then
-  python -m user_dir.tools.plot_training "${logs[@]}" --names "${names[@]}" --values loss --reach \
+  run python -m user_dir.tools.plot_training "${logs[@]}" --names "${names[@]}" --values loss --reach \
     --output "$output/convergence.png"
 fi

@@ -3,7 +3,7 @@
 # scores, significance, scores by sentence length, a chart. It is the table `families` of ablations.sh, and takes its
 # variables, with these defaults:
 #
-#   examples/compare.sh [options of fairseq-train, e.g. --encoder-layers 4]
+#   examples/compare.sh [--dry-run] [options of fairseq-train, e.g. --encoder-layers 4]
 #
 #   FAMILIES=(all)                  the first one is the baseline
 #   SIZE=tiny                       of every family

@@ -82,7 +82,7 @@ fi
 UPDATES=${UPDATES:-${updates:-$published_updates}} AVERAGE=${AVERAGE:-${average:-$published_average}}
 BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
-PROCESSES=${PROCESSES:-$((10#$GPUS > 0 ? 10#$GPUS : 1))}
+PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
 [ "$GPUS" = 0 ] || [ "$GPUS" = "$PROCESSES" ] ||
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \

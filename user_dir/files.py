@@ -4,6 +4,8 @@ import pathlib
 import tempfile
 from collections.abc import Callable
 
+from .errors import InputError
+
 DEVICES = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))  # with /dev/stdout, a link to whatever file or pipe that is
 
 
@@ -12,7 +14,12 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
 
     If two commands write to the same `path` at once, the file of the one that finishes last remains. Pipes and devices
     (/dev/stdout) are written to directly.
+
+    Raises:
+        InputError: if the folder of `path` does not exist
     """
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}: make it, or name another")
     named = path.readlink() if path.is_symlink() else path
     if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)

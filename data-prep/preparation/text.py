@@ -68,7 +68,7 @@ def sha256(path: Path) -> str:
 
 
 def check_parallel(first: Path, second: Path) -> None:
-    """Raises a PreparationError unless both files have the same number of lines, at least one, all of them UTF-8."""
+    """Raises a PreparationError unless two files have the same number of lines, at least one, all of them UTF-8."""
     counts = []
     for path in (first, second):
         if not path.is_file():
@@ -76,6 +76,8 @@ def check_parallel(first: Path, second: Path) -> None:
         counts.append(sum(1 for _ in read_lines(path)))
         if not counts[-1]:
             raise PreparationError(f"{path}: the file is empty; it needs one sentence per line")
+    if first.samefile(second):
+        raise PreparationError(f"{first} is given for both languages; name the text of each")
     if counts[0] != counts[1]:
         raise PreparationError(
             f"{first} has {counts[0]:,} lines but {second} has {counts[1]:,}: "

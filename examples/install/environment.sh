@@ -74,6 +74,7 @@ if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
   environment=$(python -c 'import sys; print(sys.prefix)')
 else
   own_environment=yes environment=$project/.venv interpreter=${PYTHON:-python3}
+  outside=$(type -P "$interpreter" || echo "$interpreter")  # not .venv's own
   if [ ! -x "$environment/bin/python" ]; then require_python "$interpreter"; fi
   PATH="$environment/bin:$PATH"
 fi
@@ -88,8 +89,10 @@ if ! installed; then
     # If two scripts are started together, the second one waits until everything is installed.
     PYTHONPATH=$project/data-prep "$interpreter" -m preparation.locking 9 "$environment" "${SUPERVISOR:-$$}"
     if ! installed; then
-      if [ -n "$own_environment" ] && [ ! -x "$environment/bin/python" ]; then
-        "$interpreter" -m venv "$environment" || fail "no virtual environment could be made in $environment"
+      # Without pip it is what an interrupted `venv` leaves, or one that lacked Debian's python3-venv.
+      if [ -n "$own_environment" ] && ! "$environment/bin/python" -m pip --version >/dev/null 2>&1; then
+        require_python "$outside"
+        "$outside" -m venv "$environment" || fail "no virtual environment could be made in $environment"
         hash -r  # python is this one from now on
       fi
       install_project

@@ -27,11 +27,12 @@ project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
-at_least() {  # number, names of variables that must hold whole numbers not below it
+at_least() {  # number, names of variables that must hold whole numbers not below it; leading zeros are removed
   local least=$1 name; shift
   for name in "$@"; do
     [[ ${!name} =~ ^[0-9]{1,9}$ ]] && [ "$((10#${!name}))" -ge "$least" ] ||
       fail "$name is ${!name}, and has to be a whole number of at least $least"
+    printf -v "$name" %d "$((10#${!name}))"  # bash reads 0100 as 64
   done
 }
 
@@ -46,6 +47,7 @@ for argument in "$@"; do
     --dry-run) dry_run=yes ;;
     --autocast) before=--autocast= ; continue ;;
     --autocast=*) precision=${argument#--autocast=} ;;
+    --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac
   before=""

@@ -72,6 +72,20 @@ def test_two_installations_at_a_time(checkout):
     assert "installing" not in second.stdout
 
 
+def test_a_virtual_environment_without_pip_is_completed(checkout):
+    """Debian's Python leaves one where python3-venv is missing; so does Ctrl-C."""
+    (checkout / "python").write_text(STAND_IN)
+    (checkout / "python").chmod(0o755)
+    half = checkout / ".venv/bin/python"
+    half.parent.mkdir(parents=True)
+    half.write_text(
+        f'#!/bin/sh\ncase "$*" in *pip*) echo No module named pip; exit 1;; *) exec {sys.executable} "$@";; esac\n'
+    )
+    half.chmod(0o755)
+    done = source(checkout, PYTHON=str(checkout / "python"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_leaves_an_installed_environment_alone(checkout):
     """With the note of an earlier installation nothing is run but the check: no pip, no .venv."""
     environment = checkout / "active"

@@ -6,6 +6,7 @@ import stat
 
 import pytest
 
+from user_dir.errors import InputError
 from user_dir.files import write
 
 
@@ -34,6 +35,11 @@ def test_nothing_half_written_stays(tmp_path, error):
     with pytest.raises(error):
         write(path, interrupted)
     assert path.read_text() == "before" and os.listdir(tmp_path) == ["x.en"]
+
+
+def test_a_missing_folder_is_named_not_a_temporary_file(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere/x.en: there is no folder \S+/nowhere: make it"):
+        write(tmp_path / "nowhere/x.en", lambda partial: partial.write_text(""))
 
 
 def test_who_may_read_it(tmp_path):

@@ -193,6 +193,18 @@ def test_bad_variables_are_one_line(recipe, variables, parts):
         assert part in message
 
 
+def test_numbers_with_leading_zeros_are_decimal():
+    for recipe in ("quickstart.sh", "multi30k.sh"):
+        text = plan(recipe, UPDATES="0900", GPUS="08")
+        assert option(text, "--max-update") == "900" and option(text, "--branch-frozen-updates") == "150"
+
+
+@pytest.mark.parametrize("typed", [["--save-dir", "elsewhere"], ["--save-dir=elsewhere"]])
+def test_checkpoints_go_where_the_other_steps_look_for_them(typed):
+    message = plan("multi30k.sh", *typed, ok=False)
+    assert "--save-dir" in message and "OUTPUT=" in message and message.count("\n") == 1
+
+
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
 def test_letters_to_sounds(family, tmp_path):
     """The settings published for SIGMORPHON 2021; what they leave out are fairseq's defaults."""
@@ -416,8 +428,9 @@ def test_slurm(tmp_path):
 def test_own_text_gets_the_settings_for_its_size(tmp_path):
     texts = [tmp_path / "mine.fr", tmp_path / "mine.pt_BR"]
 
-    def started(*arguments, **variables):
-        return bash(EXAMPLES / "own-data.sh", *arguments, env={"PATH": os.environ["PATH"], "GPUS": "0", **variables})
+    def started(*arguments, cwd=PROJECT, **variables):
+        env = {"PATH": os.environ["PATH"], "GPUS": "0", **variables}
+        return bash(EXAMPLES / "own-data.sh", *arguments, env=env, cwd=cwd)
 
     # epochs between validations: 50 updates of 2,048, 8,192, … subwords, of which a line has 4/3 · 8
     sizes = {500: ("--encoder-embed-dim 256", 20), 19_999: ("--encoder-embed-dim 256", 1), 20_000: ("_tiny ", 2)}
@@ -434,6 +447,16 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert "--lowercase" in text and "--patience 10" in text
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
         assert text.endswith('average.pt "a sentence"')
+    folders = set()
+    for place, preparation in (("a", ""), ("b", ""), ("b", "--lowercase")):  # a model's data are not replaced
+        (tmp_path / place).mkdir(exist_ok=True)
+        for text in texts:
+            (tmp_path / place / text.name).write_text(f"{place}\n")
+        named = [f"{place}/{text.name}" for text in texts]
+        done = started(*named, "--dry-run", cwd=tmp_path, PREPARATION=preparation)
+        folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
+        assert f"\ncd {PROJECT}\n" in done.stdout  # the command after it names the run from there
+    assert len(folders) == 3
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"]):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
@@ -462,6 +485,21 @@ def test_several_languages_in_one_model(tmp_path):
         assert names == "| BLEU of tokens | gl | az |"
         assert scores.startswith("| | 100.00 | ") and float(scores.split("|")[3]) < 50
     assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)
+
+
+def test_the_plan_of_a_comparison():
+    """It needs nothing that is installed, and ends in the commands that compare."""
+    text = plan("compare.sh", FAMILIES="vaswani_transformer relative_transformer", SEEDS="1 2")
+    assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == 4
+    assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
+    done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run", env={"PATH": os.environ["PATH"]})
+    assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
+
+
+def test_a_comparison_that_cannot_end_does_not_begin():
+    message = plan("compare.sh", FAMILIES="relative_transformer", ok=False)
+    assert message.startswith("ablations.sh: ") and "nothing to compare" in message and message.count("\n") == 1
+    assert "bogus: choose one of vaswani" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
 
 
 @pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by epoch"), (2, "--last 2 --by epoch"), (0, "_last.pt")])

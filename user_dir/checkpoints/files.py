@@ -40,6 +40,17 @@ def reading(path: pathlib.Path):
         raise InputError(f"{path} is not a readable fairseq checkpoint ({type(error).__name__})") from error
 
 
+def save(state: dict, path: pathlib.Path) -> None:
+    """torch.save, which raises a RuntimeError about positions where the disk is full: here it is the OSError before."""
+    try:
+        with open(path, "wb") as file:
+            torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
+
+
 def options(state: dict, group: str) -> dict:
     """The options in `group` ("model", "task") of checkpoint `state`; empty if it has no such group.
 

@@ -49,6 +49,7 @@ def write_facts(
     search: dict,
     quantization: str | None = None,
     characters: str = "",
+    longest_output: int | None = None,
 ) -> None:
     """Writes into `folder` the files that translate text for `checkpoint`, a model trained on `data`.
 
@@ -57,6 +58,7 @@ def write_facts(
         search: as from search_settings.kept_settings
         quantization: of the weights, None if they are those of the checkpoint
         characters: of the source dictionary (respelling.characters_of)
+        longest_output: the most subwords of a translation (default: `longest`)
     """
     if prepared := preparation_of(data):
         codes = codes_of(prepared, languages[0])
@@ -67,6 +69,7 @@ def write_facts(
         shutil.copy(prepared.folder / "manifest.json", folder)
     facts = {"source_lang": languages[0], "target_lang": languages[1], "longest": longest, "search": search}
     facts |= {"checkpoint": fingerprint(checkpoint), "quantization": quantization, "characters": characters}
+    facts["longest_output"] = longest_output or longest
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
@@ -78,9 +81,11 @@ def read_facts(folder: pathlib.Path) -> dict:
     """
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        types = [type(facts[name]) for name in ("source_lang", "target_lang", "longest")]
-        types.append(type(facts.get("characters", "")))  # version 0.1 wrote none
-        if types != [str, str, int, str] or facts["longest"] < 1:
+        facts = {"characters": "", "longest_output": facts["longest"], **facts}  # version 0.1 wrote neither
+        types = [
+            type(facts[name]) for name in ("source_lang", "target_lang", "characters", "longest", "longest_output")
+        ]
+        if types != [str, str, str, int, int] or min(facts["longest"], facts["longest_output"]) < 1:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
@@ -124,11 +129,12 @@ class ExportedTranslator(TextTranslator):
         folder = pathlib.Path(folder)
         facts = read_facts(folder)
         self.source_lang, self.longest, self.kept = facts["source_lang"], facts["longest"], facts["search"]
+        self.longest_output = facts["longest_output"]
         prepared = None if pretokenised else preparation_of(folder / FACTS)
         if not pretokenised and prepared is None:
             raise InputError(f"{folder} has no manifest.json of data-prep: tokenise the text yourself (--pretokenised)")
         self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
-        if self.text.natural and facts.get("characters"):
+        if self.text.natural and facts["characters"]:
             self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
@@ -173,7 +179,9 @@ class ExportedTranslator(TextTranslator):
                     length_penalty=search["lenpen"],
                     return_scores=True,
                     max_input_length=0,  # no limit, because CTranslate2's would truncate sentences
-                    max_decoding_length=int(search["max_len_a"] * longest + search["max_len_b"]),
+                    max_decoding_length=min(
+                        int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output
+                    ),
                     max_batch_size=batch_size or max_tokens,
                     batch_type="examples" if batch_size else "tokens",
                 )

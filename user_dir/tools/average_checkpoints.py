@@ -11,7 +11,7 @@ import re
 
 import torch
 
-from ..checkpoints.files import without_training_state
+from ..checkpoints.files import save, without_training_state
 from ..errors import InputError
 from ..files import write
 from ..serving.models import load
@@ -31,6 +31,9 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
     if len(numbered) < count:
         reason = f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged"
         remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
+        if not numbered:
+            other = next(name for name in PATTERNS if name != by)
+            remedy = f"add --by {other}, or name another folder"
         raise InputError(f"{reason}: {remedy}")
     return [numbered[number] for number in sorted(numbered)[-count:]]
 
@@ -81,11 +84,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--by", choices=PATTERNS, default="epoch", help=by)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
+    if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():
+        raise InputError(f"there is no folder {args.inputs[0]}: name the folder of a run, or omit --last")
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
     averaged = average(paths)
-    write(args.output, lambda partial: torch.save(averaged, partial))
+    write(args.output, lambda partial: save(averaged, partial))
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")
 
 

@@ -13,13 +13,12 @@ import argparse
 import pathlib
 import re
 
-import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
-from ..checkpoints.files import reading
+from ..checkpoints.files import reading, save
 from ..checkpoints.trusted import refuse_untrusted
 from ..config import VariantConfig, refuse_options
 from ..errors import InputError
@@ -114,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     state = convert(args.checkpoint, args.to)
-    write(args.output, lambda partial: torch.save(state, partial))
+    write(args.output, lambda partial: save(state, partial))
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")
 
 

@@ -64,7 +64,7 @@ def refuse(path: pathlib.Path, cfg) -> None:
 
 def specification(path: pathlib.Path, data: pathlib.Path):
     """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`; its task; its longest
-    sentence."""
+    sentence and translation."""
     from ctranslate2.converters import fairseq as stock
     from ctranslate2.specs import TransformerSpec
 
@@ -100,7 +100,8 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     spec.register_target_vocabulary(stock._get_vocab(task.target_dictionary))
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
-    return spec, task, longest_source(task, [model])
+    # As in fairseq's search: </s> takes the last position.
+    return spec, task, (longest_source(task, [model]), model.max_decoder_positions() - 1)
 
 
 def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:
@@ -114,7 +115,9 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
     if output.exists() and not (output / FACTS).exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
-    found, task, subwords = specification(path, data)
+    if not output.parent.is_dir():
+        raise InputError(f"{output}: there is no folder {output.parent}: make it, or name another")
+    found, task, (longest, longest_output) = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
@@ -123,7 +126,8 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         if kept.pop("lenpen_form", "fairseq") != "fairseq":  # CTranslate2 knows that one only
             kept.pop("lenpen", None)
         characters = characters_of(task.source_dictionary.symbols)
-        write_facts(pathlib.Path(folder, "model"), path, data, languages, subwords, kept, quantization, characters)
+        facts = (languages, longest, kept, quantization, characters, longest_output)
+        write_facts(pathlib.Path(folder, "model"), path, data, *facts)
         if output.exists():
             output.rename(pathlib.Path(folder, "earlier"))
         pathlib.Path(folder, "model").rename(output)

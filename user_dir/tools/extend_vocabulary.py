@@ -16,7 +16,7 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import infer_language_pair
 from torch import Tensor
 
-from ..checkpoints.files import options, without_training_state
+from ..checkpoints.files import options, save, without_training_state
 from ..errors import InputError
 from ..files import write
 from ..serving.models import data_of, load
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     for group in ("task", "model"):  # fairseq-train keeps the data's place among both
         if "data" in options(state, group):
             options(state, group)["data"] = str(args.data)
-    write(args.output, lambda partial: torch.save(state, partial))
+    write(args.output, lambda partial: save(state, partial))
     more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages))
     print(f"{args.output}: {args.checkpoint} with {more}")
 

@@ -1,6 +1,8 @@
 """Treebanks: trees of bracketed files as words and brackets, there and back; the command, and the sample."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 import sample_treebank
@@ -195,3 +197,8 @@ def test_the_sample(tmp_path):
     assert not [symbol for symbol in symbols if "/" in symbol]
     assert all(text in "".join(trees) for text in ("(-NONE- *T*-1)", "NP-SBJ", "PP-LOC", "\n  "))
     assert max(len(words.split()) for words, _ in pairs) == sample_treebank.LONGEST
+
+
+def test_the_sample_makes_no_folder_of_an_option(tmp_path):
+    done = subprocess.run([sys.executable, sample_treebank.__file__, "--help"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 1 and b"data/sample-trees" in done.stderr and not [*tmp_path.iterdir()]

@@ -1,6 +1,7 @@
 """The average of checkpoints is the mean of their parameters, and unsuitable files are refused in one line."""
 
 import argparse
+import pathlib
 import re
 
 import pytest
@@ -58,6 +59,14 @@ def test_last_by_number_not_by_name(tmp_path, by, expected):
     torch.testing.assert_close(weight, torch.full((2, 3), expected))
 
 
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_a_full_disk_is_one_line(tmp_path, size):
+    file = checkpoint(tmp_path / "a.pt", 1.0, big=torch.zeros(size))
+    with pytest.raises(SystemExit, match="average_checkpoints: .*No space left on device"):
+        average_checkpoints.main([str(file), "--output", "/dev/full"])
+
+
 def bad_shape(tmp_path):
     return [checkpoint(tmp_path / "a.pt", 1.0), checkpoint(tmp_path / "b.pt", 1.0, weight=torch.ones(3))]
 
@@ -85,6 +94,15 @@ def too_few(tmp_path):
     return [tmp_path, "--last", 2]
 
 
+def none_by_epoch(tmp_path):
+    checkpoint(tmp_path / "checkpoint_1_50.pt", 1.0)
+    return [tmp_path, "--last", 1]
+
+
+def misspelt(tmp_path):
+    return [tmp_path / "rnu", "--last", 1]
+
+
 def wrong_words(tmp_path):
     return [tmp_path]
 
@@ -97,6 +115,8 @@ def wrong_words(tmp_path):
         (not_finite, "weight in .*b.pt is not finite"),
         (missing, "there is no checkpoint .*b.pt"),
         (truncated, "b.pt is not a readable fairseq checkpoint"),
+        (none_by_epoch, "holds 0 checkpoints by epoch .*: add --by update"),
+        (misspelt, "there is no folder .*rnu: name the folder of a run"),
         (too_few, "holds 1 checkpoints by epoch and 2 are to be averaged"),
     ],
 )

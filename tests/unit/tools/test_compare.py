@@ -152,7 +152,7 @@ def test_other_baseline_and_lengths(comparison, files, cells):
         ("--system a A --system b nowhere.log", "nowhere.log cannot be read"),
         ("--system a A B --system b C --test randomisation", "the same number of files for each"),
         ("--system a A --system b B --lengths-of short", "short has 1 lines and there are 120 segments"),
-        ("--system a A --system b B --output nowhere/report", "No such file or directory"),
+        ("--system a A --system b B --output nowhere/report", "there is no folder nowhere: make it"),
     ],
 )
 def test_bad_comparison_is_one_line(files, refusal, options, words):

@@ -78,6 +78,24 @@ def test_longest_outputs(folder):
     assert given == [([2, 3], 54), ([200], 251)]
 
 
+def test_the_folder_to_write_into_is_missing(tmp_path):
+    words = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "no/ct2")]
+    with pytest.raises(SystemExit, match="no/ct2: there is no folder .*/no: make it"):
+        tool.main(words)
+
+
+def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts):
+    """CTranslate2 would fail at the first position without an encoding; fairseq ends the translation there."""
+    state = torch.load(OLD / "vaswani_transformer.pt", weights_only=False)
+    for group in ("model", "task"):
+        options = state["cfg"][group]
+        (options if isinstance(options, dict) else vars(options))["max_target_positions"] = 8
+    torch.save(state, tmp_path / "short.pt")
+    tool.main([str(tmp_path / "short.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "ct2")])
+    translator, found = Translator(tmp_path / "short.pt", data=OLD / "data-bin"), ExportedTranslator(tmp_path / "ct2")
+    assert found.translate(texts[:50], beam=1) == translator.translate(texts[:50], beam=1)
+
+
 def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch):
     """They hold where nobody gives others; a folder that was exported without them has the defaults."""
     shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
@@ -152,6 +170,7 @@ def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
         ("translator.json", {"longest": "5"}, "ValueError"),
         ("translator.json", {"longest": None}, "ValueError"),
         ("translator.json", {"longest": 0}, "ValueError"),
+        ("translator.json", {"longest_output": 0}, "ValueError"),
         ("translator.json", {"source_lang": ["en"]}, "ValueError"),
         ("shared_vocabulary.json", '["a"]', "CTranslate2 cannot use .*ct2: "),
     ],
