@@ -107,15 +107,6 @@ UNSUPPORTED = {
 }
 
 
-# Options of ours that act only beside another option, and a value of that. No family sets them.
-ACT_WITH = {
-    "neighbourhood": ("restricted_attention", "both"),
-    **dict.fromkeys(
-        ("branches", "top_branches", "branch_weights", "branch_weights_init"), ("branched_attention", "self")
-    ),
-}
-
-
 # Options that are counts, and those that are probabilities. fairseq accepts any number: some fail in an assertion of
 # torch, others (no layers, a dropout of 1.5) silently train another model.
 COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"]
@@ -144,10 +135,6 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
         yield f"--branch-residual shared needs {given}: omit --branched-attention"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
-    for name, (other, value) in ACT_WITH.items():
-        if getattr(cfg, name) != getattr(VariantConfig, name) and getattr(cfg, other) == "none":
-            option, needed = (f"--{word.replace('_', '-')}" for word in (name, other))
-            yield f"{option} {getattr(cfg, name)} needs {needed}: add {needed} {value}, or omit {option}"
     for name, remedy in UNSUPPORTED.items():
         if value := getattr(cfg, name):
             yield f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}"

@@ -36,21 +36,6 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
     assert offered == ours | supported | set(UNSUPPORTED) | set(belong_to_refused.split())
 
 
-@pytest.mark.parametrize(
-    "option, value, needed",
-    [
-        ("neighbourhood", 5, "--restricted-attention both"),
-        ("branches", 2, "--branched-attention self"),
-        ("top_branches", 2, "--branched-attention self"),
-        ("branch_weights", "softmax", "--branched-attention self"),
-        ("branch_weights_init", "random", "--branched-attention self"),
-    ],
-)
-def test_options_without_effect_are_refused(build, option, value, needed):
-    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} {value} .*: add {needed}, or omit"):
-        build("vaswani_transformer_base", **{option: value})
-
-
 def test_heads_that_do_not_divide_the_width_are_refused(build):
     with pytest.raises(InputError, match="--decoder-attention-heads 3"):
         build("vaswani_transformer_base", decoder_attention_heads=3)

@@ -269,9 +269,7 @@ def test_dropout_stands_where_the_base_has_it(build, masks, form, norm):
     Drawn anew each time: layers are run first, and the equations take their masks.
     """
     arch, options, in_encoder, in_decoder = FORMS_WITH_DROPOUT[form]
-    if "weighted" in arch:
-        options = {"branch_weights_init": "random", **options}
-    model = build(arch, dropout=0.5, **options, **norm).double().train()
+    model = build(arch, dropout=0.5, branch_weights_init="random", **options, **norm).double().train()
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter)
