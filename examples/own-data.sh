@@ -36,7 +36,7 @@ else  # as WMT14 (wmt14.md)
   size=base merges=32000 dropout=0.1 batch=25000 rate=7e-4 warmup=4000 updates=100000
 fi
 preparation=(--bpe-operations "$merges")
-[ -z "${PREPARATION:-}" ] || read -r -a preparation <<< "--bpe-operations $merges $PREPARATION"
+[ -z "${PREPARATION:-}" ] || read -r -d "" -a preparation <<< "--bpe-operations $merges $PREPARATION" || true
 training=(--share-all-embeddings --dropout "$dropout" --patience "${PATIENCE:-10}")
 
 . "$(dirname "$0")/recipe.sh"

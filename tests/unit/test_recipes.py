@@ -437,14 +437,14 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     for pairs, (said, epochs) in (sizes | {100_000: ("_iwslt_de_en ", 1), 1_000_000: ("_base ", 1)}).items():
         texts[0].write_text("a b c d e f g h\n" * pairs)
         texts[1].touch()
-        done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="--lowercase")
+        done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="\n--lowercase\n--max-ratio 5")
         assert done.returncode == 0 and said in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
         text = " ".join(done.stdout.replace("\\\n", "").split())
         assert (
             f"--train {texts[0]} {texts[1]} --source-lang fr --target-lang pt_BR --output data/own.mine.fr-pt_BR"
             in text
         )
-        assert "--lowercase" in text and "--patience 10" in text
+        assert "--lowercase --max-ratio 5" in text and "--patience 10" in text
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
         assert text.endswith('average.pt "a sentence"')
     folders = set()
