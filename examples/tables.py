@@ -5,7 +5,7 @@
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed.
 Besides the scores of a record there is the lowest validation loss. A difference is from the first row with the same
-corpus, over the seeds that both have; p is of a paired t-test over them. The table called "commands" is of the records
+data, over the seeds that both have; p is of a paired t-test over them. The table called "commands" is of the records
 that tests/benchmarks/commands.py keeps.
 """
 
@@ -48,8 +48,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
         rows = {row: seeds for (row, other), seeds in records.items() if other == key}
         for row, seeds in rows.items():
-            corpus = seeds[0].get("corpus")
-            first = next(others for others in rows.values() if others[0].get("corpus") == corpus)
+            first = next(others for others in rows.values() if data_of(others) == data_of(seeds))
             updates = sorted({record["updates"] for record in seeds})
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
             line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]
@@ -90,6 +89,11 @@ def score(record: dict, name: str) -> float | str:
     if name == LOSS:
         return min(validation["loss"] for validation in record["validation"])
     return record["scores"][name]["score"]
+
+
+def data_of(seeds: list[dict]) -> str | None:
+    """The checksum of the data of a row; their folder may have been renamed."""
+    return seeds[0].get("corpus", {}).get("sha256")
 
 
 def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> str:
