@@ -88,7 +88,7 @@ def test_map_of_scalars(checkpoint):
         ("missing", "there is no checkpoint"),
         ("garbage", "is not a readable fairseq checkpoint"),
         ("format", "tables.xyz|xyz"),
-        ("folder", "No such file"),
+        ("folder", "there is no folder"),
     ],
 )
 def test_bad_input_is_one_line(checkpoint, tmp_path, mistake, words):
