@@ -9,6 +9,12 @@ from .errors import InputError
 DEVICES = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))  # with /dev/stdout, a link to whatever file or pipe that is
 
 
+def refuse_missing_folder(path: pathlib.Path) -> None:
+    """Raises InputError if the folder of `path`, which is to be written, does not exist."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}: make it, or name another")
+
+
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
     """Has `save` write a temporary file and moves it to `path`, so that `path` is never half-written.
 
@@ -18,8 +24,7 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
     Raises:
         InputError: if the folder of `path` does not exist
     """
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.parent}: make it, or name another")
+    refuse_missing_folder(path)
     named = path.readlink() if path.is_symlink() else path
     if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)

@@ -46,19 +46,18 @@ def write_facts(
     data: pathlib.Path,
     languages: tuple[str, str],
     longest: int,
+    longest_output: int,
     search: dict,
     quantization: str | None = None,
     characters: str = "",
-    longest_output: int | None = None,
 ) -> None:
     """Writes into `folder` the files that translate text for `checkpoint`, a model trained on `data`.
 
     Args:
-        longest: the most subwords of a sentence
+        longest, longest_output: the most subwords of a sentence, and of a translation
         search: as from search_settings.kept_settings
         quantization: of the weights, None if they are those of the checkpoint
         characters: of the source dictionary (respelling.characters_of)
-        longest_output: the most subwords of a translation (default: `longest`)
     """
     if prepared := preparation_of(data):
         codes = codes_of(prepared, languages[0])
@@ -67,9 +66,9 @@ def write_facts(
         if (vocabulary := vocabulary_of(codes)).is_file():
             shutil.copy(vocabulary, folder / "bpe")
         shutil.copy(prepared.folder / "manifest.json", folder)
-    facts = {"source_lang": languages[0], "target_lang": languages[1], "longest": longest, "search": search}
+    facts = {"source_lang": languages[0], "target_lang": languages[1], "search": search}
     facts |= {"checkpoint": fingerprint(checkpoint), "quantization": quantization, "characters": characters}
-    facts["longest_output"] = longest_output or longest
+    facts |= {"longest": longest, "longest_output": longest_output}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 

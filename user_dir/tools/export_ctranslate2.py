@@ -16,6 +16,7 @@ import tempfile
 import torch
 
 from ..errors import InputError
+from ..files import refuse_missing_folder
 from ..serving.exported_translator import FACTS, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
@@ -101,7 +102,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
     # As in fairseq's search: </s> takes the last position.
-    return spec, task, (longest_source(task, [model]), model.max_decoder_positions() - 1)
+    return spec, task, longest_source(task, [model]), model.max_decoder_positions() - 1
 
 
 def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:
@@ -115,9 +116,8 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
     if output.exists() and not (output / FACTS).exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
-    if not output.parent.is_dir():
-        raise InputError(f"{output}: there is no folder {output.parent}: make it, or name another")
-    found, task, (longest, longest_output) = specification(path, data)
+    refuse_missing_folder(output)
+    found, task, *longest = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
@@ -126,8 +126,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         if kept.pop("lenpen_form", "fairseq") != "fairseq":  # CTranslate2 knows that one only
             kept.pop("lenpen", None)
         characters = characters_of(task.source_dictionary.symbols)
-        facts = (languages, longest, kept, quantization, characters, longest_output)
-        write_facts(pathlib.Path(folder, "model"), path, data, *facts)
+        write_facts(pathlib.Path(folder, "model"), path, data, languages, *longest, kept, quantization, characters)
         if output.exists():
             output.rename(pathlib.Path(folder, "earlier"))
         pathlib.Path(folder, "model").rename(output)

@@ -105,7 +105,7 @@ class WeightedHeads(BranchWeightedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         kappa, alpha = self.kappa_alpha()
-        self.drawn_alpha = alpha.detach() if self.drawn else None  # of the same draw, for WeightedLinear
+        self.drawn_alpha = alpha if self.drawn else None  # of the same draw, for WeightedLinear
         weight = scale_branches(self.out_proj.weight, self.branches * kappa)
         return linear(heads.flatten(2), weight, self.out_proj.bias)
 
