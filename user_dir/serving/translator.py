@@ -7,6 +7,7 @@ print(*translator.translate(["J'ouvris la boîte.", "Il fait beau."]), sep="\\n"
 """
 
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -20,10 +21,15 @@ from ..checkpoints.files import load, options
 from ..errors import InputError
 from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from .forked import forked
 from .models import data_of, load_models, longest_source
 from .respelling import Respelling, characters_of
 from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
+
+ROWS = 50  # fewer are not worth a process (tests/benchmarks/README.md)
+TOKENS = 500  # smaller batches are slow
+SHARES = 4  # of each process, so that all end at about the same time
 
 
 class Translator(TextTranslator):
@@ -37,9 +43,10 @@ class Translator(TextTranslator):
         already_split: the name of `pretokenised` up to version 0.1
         autocast: "off" for float32, "bf16" for matrix products in bfloat16 (default: as in training)
         device: "cpu", "cuda", "cuda:1", … (default: a GPU if there is one)
+        processes: that `translate` and `search` fork for many texts, each with one thread (on a CPU under Linux)
 
     When it is unpickled, for instance by a worker that multiprocessing spawns, it is loaded again from its files. (A
-    worker that is forked after a translation can hang in the threads of torch's OpenMP.)
+    worker that is forked after a translation hangs if it uses several threads of torch's OpenMP.)
 
     Raises:
         InputError: if a file is missing or malformed, or files do not match
@@ -54,11 +61,13 @@ class Translator(TextTranslator):
         already_split: bool = False,
         autocast: str | None = None,
         device: str | None = None,
+        processes: int = 1,
     ) -> None:
         paths = [pathlib.Path(path) for path in (checkpoint, *ensemble)]
         self.kept = kept_settings(paths[0].parent)
         self.data = data_of(paths) if data is None else pathlib.Path(data)
         self.device = torch_device(device)
+        self.processes = processes if self.device.type == "cpu" and sys.platform == "linux" else 1
         overrides = {} if autocast is None else {"autocast": autocast}
         if pretokenised or already_split:
             self.text = SplitText()
@@ -93,10 +102,35 @@ class Translator(TextTranslator):
             raise InputError(f"{path} translates {source} to {target}, {reason}: name its own data")
         return languages
 
-    def best(self, rows: list[str], nbest: int, **beam_search) -> list[list[Hypothesis]]:
-        """As in TextTranslator; `beam_search`: arguments of `beam_search`."""
-        results = self.beam_search([self.binarise(row) for row in rows], **beam_search)
-        return [[self.hypothesis(result) for result in hypotheses[:nbest]] for hypotheses in results]
+    def best(
+        self,
+        rows: list[str],
+        nbest: int,
+        advance: Callable[[int], object] = lambda count: None,
+        max_tokens: int = 6000,
+        **beam_search,
+    ) -> list[list[Hypothesis]]:
+        """As in TextTranslator; `beam_search`: further arguments of `beam_search`.
+
+        Several processes share rows and `max_tokens`.
+        """
+        processes = min(self.processes, len(rows) // ROWS)
+        limit = max_tokens if processes < 2 else min(max_tokens, max(max_tokens // processes, TOKENS))
+
+        def alone(rows: list[str], advance: Callable[[int], object] = lambda count: None) -> list[list[Hypothesis]]:
+            results = self.beam_search([self.binarise(row) for row in rows], advance, limit, **beam_search)
+            return [[self.hypothesis(result) for result in hypotheses[:nbest]] for hypotheses in results]
+
+        if processes < 2:
+            return alone(rows, advance)
+        longest_first = sorted(range(len(rows)), key=lambda number: -len(rows[number].split()))
+        shares, found = np.array_split(longest_first, SHARES * processes), {}
+        for numbers, hypotheses in zip(
+            shares, forked(alone, [[rows[n] for n in share] for share in shares], processes)
+        ):
+            found |= zip(numbers, hypotheses)
+            advance(len(numbers))
+        return [found[number] for number in range(len(rows))]
 
     def hypothesis(self, result: dict) -> Hypothesis:
         """The Hypothesis in a result of fairseq's generator."""

@@ -54,12 +54,16 @@ def files(saved):
     return files
 
 
-def test_lines_and_results_go_together(files):
-    """Each text gives what it gives alone; a text without words gives nothing."""
-    translator = Translator(files()[0])
-    # fairseq allows translations to be as long as the longest source of the batch does: here it must not matter.
+def of_any_batch(translator):
+    """The same with translations of at most 20 subwords: fairseq lets the longest source of a batch choose."""
     search = GenerationConfig(beam=4, max_len_b=20)
     translator.generator = lambda: translator.task.build_generator(translator.models, search)
+    return translator
+
+
+def test_lines_and_results_go_together(files):
+    """Each text gives what it gives alone; a text without words gives nothing."""
+    translator = of_any_batch(Translator(files()[0]))
     together = translator.translate(TEXTS, max_tokens=12)
     assert together == [translator.translate([text])[0] for text in TEXTS]
     assert together[1] == together[3] == "" and all(together[number] for number in (0, 2, 4, 5, 6))
@@ -278,6 +282,17 @@ def test_numbers_that_nobody_can_search_with(files, search, words):
     if "nbest" not in search:
         with pytest.raises(InputError, match=f"^{words}"):
             translator.beam_search([translator.binarise("w1")], **search)
+
+
+def test_several_processes(files, monkeypatch):
+    """They find what one finds, in the order of the texts, also after torch has started threads here."""
+    path, _ = files("relative_transformer_base")
+    texts, counts = [f"w{n % 7 + 1} w{n % 11 + 2} " * (n % 5 + 1) for n in range(30)], []
+    one, several = of_any_batch(Translator(path)), of_any_batch(Translator(path, processes=4))
+    monkeypatch.setattr("user_dir.serving.translator.ROWS", 10)
+    assert several.translate(TEXTS) == one.translate(TEXTS), "too few to be shared"
+    assert several.translate(texts, advance=counts.append) == one.translate(texts)
+    assert sum(counts) == len(texts) and len(counts) == 12, "three processes of ten rows, four shares each"
 
 
 def test_pickled(files):

@@ -98,11 +98,14 @@ def opened(args: argparse.Namespace) -> TextTranslator:
         raise InputError(f"--engine ctranslate2: {reason}: {remedy}")
     if reason:
         with imported_when_called("sklearn", "sklearn.metrics", "scipy.stats"):
+            import torch
+
             from ...serving.translator import Translator
 
         checkpoints = [checkpoint, *args.ensemble]
         autocast = args.autocast or precision(checkpoints, args.device)
-        translator = Translator(*checkpoints, data=args.data, autocast=autocast, **given)
+        threads = torch.get_num_threads()  # OMP_NUM_THREADS, or one for each core
+        translator = Translator(*checkpoints, data=args.data, autocast=autocast, processes=threads, **given)
     else:
         translator = ExportedTranslator(export, **given)
     if args.engine is None:

@@ -1,0 +1,85 @@
+"""Work that forked processes share: results in order, their errors, and the end of one that is killed."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from user_dir.errors import InputError
+from user_dir.serving.forked import forked
+
+LEFT_ALONE = """
+import os, time
+from user_dir.serving.forked import forked
+
+def work(seconds):
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+
+list(forked(work, [60], 1))
+"""
+
+
+def test_results_in_order():
+    torch.ones(300, 300) @ torch.ones(300, 300)  # with threads, which a child does not have
+
+    def work(number):
+        product = torch.full((300, 300), float(number)) @ torch.ones(300, 300)
+        return product[0, 0].item(), torch.get_num_threads(), os.getpid()
+
+    sums, threads, processes = zip(*forked(work, range(5), 2))
+    assert sums == (0, 300, 600, 900, 1200) and {*threads} == {1}
+    assert os.getpid() not in processes and len({*processes}) <= 2
+
+
+def test_an_error_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        list(forked(lambda number: 1 / number, [1, 0, 1], 2))
+
+
+def test_a_process_that_is_killed_is_one_line():
+    with pytest.raises(InputError, match="one of the 2 processes was killed"):
+        list(forked(lambda number: os.kill(os.getpid(), signal.SIGKILL), [1, 2], 2))
+
+
+@pytest.fixture
+def left_alone():
+    """A process that waits for one that it has forked, and the latter's number."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    first = subprocess.Popen([sys.executable, "-c", LEFT_ALONE], start_new_session=True, **pipes)
+    child = int(first.stdout.readline())
+    yield first, child
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+
+
+def ended(process: int) -> bool:
+    """Whether it ends within ten seconds; a zombie has ended."""
+    for _ in range(100):
+        status = pathlib.Path(f"/proc/{process}/stat")
+        if not status.exists() or status.read_text().split()[2] == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_none_is_left_when_the_first_is_killed(left_alone):
+    first, child = left_alone
+    first.kill()
+    first.communicate()
+    assert ended(child)
+
+
+def test_ctrl_c_ends_all(left_alone):
+    """At once, and no other traceback is printed."""
+    first, child = left_alone
+    os.killpg(first.pid, signal.SIGINT)
+    errors = first.communicate(timeout=20)[1]
+    assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
+    assert ended(child)

@@ -1,0 +1,54 @@
+"""Work that several processes share: on small models, and few sentences, two processes of one thread do more than two
+threads (tests/benchmarks/README.md)."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+import torch
+
+from ..errors import InputError
+
+Argument, Result = TypeVar("Argument"), TypeVar("Result")
+
+
+def start(work: Callable) -> None:
+    """Makes a new process ready for `work`."""
+    global inherited
+    inherited = work
+    torch.set_num_threads(1)  # the threads of torch's OpenMP are not forked: waiting for them would take for ever
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Ends this process when the one that forked it has been killed; it would wait for work for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def call(argument):
+    return inherited(argument)
+
+
+def forked(work: Callable[[Argument], Result], arguments: Iterable[Argument], processes: int) -> Iterator[Result]:
+    """work(argument) for each of `arguments`, in their order, by forked processes with one thread each.
+
+    They share the memory of this process, so that a model is there once. Arguments and results are pickled.
+
+    Raises:
+        InputError: if one of them is killed
+    """
+    context = multiprocessing.get_context("fork")
+    try:
+        with ProcessPoolExecutor(processes, context, start, (work,)) as pool:
+            for future in [pool.submit(call, argument) for argument in arguments]:
+                yield future.result()
+    except BrokenProcessPool:
+        reason = f"one of the {processes} processes was killed, which happens when memory is short"
+        raise InputError(f"{reason}: set OMP_NUM_THREADS=1 for a single one, or a smaller --max-tokens") from None
