@@ -134,13 +134,15 @@ def write_toy_data(folder, target=lambda words: words, train=2000, vocabulary=10
     return folder / "data-bin"
 
 
-# Options of small models that learn in a few hundred updates.
+# Options of small models that learn in a few hundred updates. Without a loader's worker: in pytest's own process the
+# collection of garbage would wait five seconds for each.
 TRAINING = """
     --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --share-all-embeddings
     --optimizer fused_adam --branch-frozen-updates 0 --adam-betas (0.9,0.98) --clip-norm 1.0
     --lr-scheduler inverse_sqrt --lr 5e-3 --warmup-updates 100 --max-tokens 500
     --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
     --log-format simple --log-interval 10 --no-epoch-checkpoints --task checked_translation
+    --num-workers 0
 """.split()
 
 

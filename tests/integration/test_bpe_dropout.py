@@ -1,4 +1,4 @@
-"""--bpe-dropout through the commands: a resumed training, and one with other workers, ends with the same model."""
+"""--bpe-dropout through the commands: a resumed training, with a worker, ends with the model of a whole one without."""
 
 import random
 import re
@@ -26,10 +26,9 @@ def test_a_resumed_training_sees_the_same_subwords(command, call, tmp_path):
 
     log, expected = trained("whole", "--max-update", "45")
     assert max(map(int, re.findall(r"epoch (\d+)", log))) > 1
-    trained("parts", "--max-update", "30")
-    resumed = trained("parts", "--max-update", "45")[1]
-    alone = trained("alone", "--max-update", "45", "--num-workers", "0")[1]
+    trained("parts", "--max-update", "30", "--num-workers", "1")
+    resumed = trained("parts", "--max-update", "45", "--num-workers", "1")[1]
     without = trained("without", "--max-update", "45", "--bpe-dropout", "0")[1]
     for name, tensor in expected.items():
-        assert torch.equal(resumed[name], tensor) and torch.equal(alone[name], tensor), name
+        assert torch.equal(resumed[name], tensor), name
     assert not torch.equal(without["decoder.layers.0.fc1.weight"], expected["decoder.layers.0.fc1.weight"])
