@@ -1,7 +1,8 @@
 """Checks fairseq-train's inputs before training starts.
 
 If a checkpoint is missing, fairseq silently trains from the beginning. If data and dictionary do not match, or no
-sentence fits into a batch, its error comes from the data loader's thread and names no file.
+sentence fits into a batch, its error comes from the data loader's thread and names no file. If a held-out sentence is
+too long, its error comes after the first epoch.
 """
 
 import importlib.util
@@ -76,8 +77,11 @@ def refuse_input(options, task, model_options=None) -> None:
     data_faults += [fault for path, dictionary in sets if (fault := data_fault(path, dictionary))]
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
-    elif options.max_tokens is not None:
-        faults += [fault for path, _ in sets if (fault := batch_fault(path, options.max_tokens))][:1]
+    else:
+        if options.max_tokens is not None:
+            faults += [fault for path, _ in sets if (fault := batch_fault(path, options.max_tokens))][:1]
+        held_out = [path for path, _ in sets if not path.name.startswith(options.train_subset)]
+        faults += [fault for path in held_out if (fault := validation_fault(path, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))
 
@@ -173,3 +177,22 @@ def batch_fault(path: pathlib.Path, max_tokens: int) -> str | None:
         return None
     shortest = f"the shortest sentence of {path.with_suffix('.bin')} has {index.sizes.min()}"
     return f"--max-tokens {max_tokens}: {shortest}: give at least as many, such as 4096"
+
+
+def validation_fault(path: pathlib.Path, options, task_cfg) -> str | None:
+    """The reason why fairseq's first validation on the data set with index `path` would fail; None if it would not."""
+    index = index_of(path)
+    if index is None or task_cfg.valid_pairs:  # of a sample
+        return None
+    side = "target" if path.name.split(".")[2] == task_cfg.target_lang else "source"
+    positions, sizes = getattr(task_cfg, f"max_{side}_positions"), index.sizes
+    if options.skip_invalid_size_inputs_valid_test:
+        sizes = sizes[sizes <= positions]
+    longest = sizes.max(initial=0)
+    text = f"the longest sentence of {path.with_suffix('.bin')} has {longest}"
+    if longest > positions:
+        remedy = "add --skip-invalid-size-inputs-valid-test to leave longer ones out of validation"
+        return f"--max-{side}-positions {positions}: {text}: {remedy}"
+    if options.max_tokens_valid is not None and options.max_tokens_valid < longest:
+        return f"--max-tokens-valid {options.max_tokens_valid} (default: --max-tokens): {text}: give at least as many"
+    return None
