@@ -32,6 +32,7 @@ VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET LANGUAGE TASK FAMILY ARCH SI
     UPDATES MINUTES PAIRS VALIDATE AVERAGE BATCH CHOOSE VALID_PAIRS PATIENCE PREPARATION MERGES
     SEED MIRROR OUTPUT SMOKE STEPS""".split()
 END = re.compile(r"(?:Stopping|stopping) training (?:due to|because) .*|early stop since .*")
+INSTRUCTIONS = "avx2", "avx512f", "avx512_bf16", "amx_bf16"  # of CPUs, by the speed of products
 GENERATED = re.compile(r"Generate \S+ with beam=\d+: (BLEU4) = ([\d.]+).*")
 
 
@@ -82,10 +83,14 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def machine() -> dict:
-    path = pathlib.Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
+def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
+    about = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model = re.search(r"^model name\s*: (.*)", about, re.MULTILINE)
     found = {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count()}
+    flags = re.search(r"^flags\s*: (.*)", about, re.MULTILINE)
+    # Virtual machines of different speed call themselves "AMD EPYC".
+    if wide := [name for name in INSTRUCTIONS if flags and name in flags[1].split()]:
+        found["instructions"] = wide[-1]
     if shutil.which("nvidia-smi"):
         names = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         found["gpus"] = subprocess.run(names, capture_output=True, text=True).stdout.splitlines()

@@ -78,7 +78,8 @@ def commands_table(results: pathlib.Path) -> str:
     for file in sorted(results.glob("*.json")):
         record = json.loads(file.read_text(encoding="utf-8"))
         precision = "float32" if record["autocast"] == "off" else record["autocast"]
-        processor = ", ".join(record["machine"].get("gpus") or [record["machine"]["cpu"]])
+        about = record["machine"]
+        processor = ", ".join(about.get("gpus") or [f"{about['cpu']} {about.get('instructions', '')}".strip()])
         machine = f"{processor}, {record['threads']} threads, {precision}"
         lines += [[machine, f"`{record['family']}`", *row] for row in command_rows(record)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else EMPTY

@@ -1,4 +1,4 @@
-"""record.py: the time of a training that was interrupted, one corpus for all starts, scores that others have added."""
+"""record.py: the time of a training that was interrupted, one corpus for all starts, kept scores, and the machine."""
 
 import json
 
@@ -46,3 +46,12 @@ def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
         (tmp_path / "run.json").write_text(json.dumps({"corpus": {"sha256": corpus}, "scores": earlier}))
         record.end(tmp_path)
         assert json.loads((tmp_path / "run.json").read_text())["scores"] == kept | found["scores"]
+
+
+def test_processors_of_one_name_are_told_apart(record, tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    for flags, widest in (("sse2", None), ("sse2 avx2 bmi2", "avx2"), ("avx512_bf16 avx2 avx512f", "avx512_bf16")):
+        cpuinfo.write_text(f"processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: {flags}\n\n" * 2)
+        found = record.machine(cpuinfo)
+        assert found["cpu"] == "AMD EPYC" and found.get("instructions") == widest
+    assert "instructions" not in record.machine(tmp_path / "none")

@@ -92,3 +92,6 @@ def test_the_table_of_timed_commands(tables, tmp_path):
     assert lines[2] == "| a CPU, 2 threads, float32 | `one` | train, words/s | 100 | 200 | 1.50 (1.00–2.00) |"
     assert lines[3].endswith("| translate, seconds | 9.0 | 3.0 | 3.00 (3.00–3.00) |")
     assert lines[4].startswith("| a GPU, 2 threads, bf16 | `one` | train") and len(lines) == 6
+    record["machine"]["instructions"] = "avx2"
+    (tmp_path / "cpu.json").write_text(json.dumps(record))
+    assert tables.commands_table(tmp_path).splitlines()[2].startswith("| a CPU avx2, 2 threads, float32 | `one`")
