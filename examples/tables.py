@@ -5,8 +5,9 @@
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed.
 Besides the scores of a record there is the lowest validation loss. A difference is from the first row with the same
-data, over the seeds that both have; p is of a paired t-test over them. The table called "commands" is of the records
-that tests/benchmarks/commands.py keeps.
+data, over the seeds that both have; p is of a paired t-test over them. The table called "families" has a row for each
+family, and the columns that groups name for the front page: the last of their scores. The one called "commands" is of
+the records that tests/benchmarks/commands.py keeps.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 
 from train import PROJECT, RESULTS, read_table, trainings_of
 
+from user_dir.families import FAMILIES
 from user_dir.files import write
 from user_dir.tools.comparison.report import p_value
 from user_dir.tools.comparison.significance import paired
@@ -32,12 +34,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     """The Markdown table of a group, with one row for all seeds of a training that have records."""
     described = groups[group]
     names, published = described["scores"], described.get("published", {})
-    records: dict[tuple[str, str], list[dict]] = {}
-    for training in trainings_of(group, groups):
-        file = results / training.record.name
-        if file.exists():
-            row = training.row, training.published
-            records.setdefault(row, []).append(json.loads(file.read_text(encoding="utf-8")))
+    records = records_of(group, groups, results)
     if not records:
         return EMPTY
     some = next(iter(records.values()))[0]
@@ -58,6 +55,32 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
                 if name in numbers:
                     line.append("" if seeds is first else difference(name, seeds, first, digits))
             lines.append(line + [published.get(key, "")] * bool(published))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> dict[tuple[str, str], list[dict]]:
+    """The records of a group by row and key of the published figure, those of all seeds together."""
+    records: dict[tuple[str, str], list[dict]] = {}
+    for training in trainings_of(group, groups):
+        file = results / training.record.name
+        if file.exists():
+            row = training.row, training.published
+            records.setdefault(row, []).append(json.loads(file.read_text(encoding="utf-8")))
+    return records
+
+
+def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:
+    """The Markdown table with a row for each family, fairseq's own first, and a column for each `front_page`."""
+    names = ["transformer", *FAMILIES]
+    columns = [["family", "---", *(f"`{name}`" for name in names)]]
+    for group, described in groups.items():
+        records = {row: seeds for (row, _), seeds in records_of(group, groups, results).items()}
+        for heading, row in described.get("front_page", {}).items():
+            cells = [records.get(f"{group}.{row.format(family=name)}", []) for name in names]
+            values = [[score(record, described["scores"][-1]) for record in cell] for cell in cells]
+            if any(values):
+                columns.append([heading, "---:", *(over_seeds(cell, 2) if cell else "" for cell in values)])
+    lines = [line for line in zip(*columns) if any(line[1:])]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -124,7 +147,9 @@ def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESU
     """
 
     def new(name: str) -> str:
-        return commands_table(PROJECT / SPEEDS) if name == "commands" else table(name, groups, results)
+        if name == "commands":
+            return commands_table(PROJECT / SPEEDS)
+        return families_table(groups, results) if name == "families" else table(name, groups, results)
 
     return BLOCK.sub(lambda match: match[1] + new(match[2]) + match[3], page)
 

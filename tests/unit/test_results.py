@@ -72,6 +72,23 @@ def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
     assert not tables.outdated(tmp_path)
 
 
+def test_the_table_of_families(tables, tmp_path):
+    groups = {
+        "a": {**GROUP, "families": ["transformer", "relative_transformer"], "scores": ["loss", "BLEU"]},
+        "b": {**GROUP, "scores": ["BLEU"], "front_page": {"nobody trained it": "de.{family}"}},
+    }
+    groups["a"]["front_page"] = {"German": "de.{family}", "French": "fr.{family}"}
+    for name, bleu in (("de.transformer.1", 40.0), ("de.transformer.2", 42.0), ("fr.relative_transformer.1", 50.5)):
+        record = {"scores": {"BLEU": {"score": bleu}, "loss": {"score": 9.0}}}
+        (tmp_path / f"a.{name}.json").write_text(json.dumps(record))
+    assert tables.with_tables("<!-- table families -->\n<!-- end -->\n", groups, tmp_path).splitlines()[1:-1] == [
+        "| family | German | French |",
+        "| --- | ---: | ---: |",
+        "| `transformer` | 41.00 ± 1.41 |  |",
+        "| `relative_transformer` |  | 50.50 |",
+    ]
+
+
 def test_a_page_that_names_another_table_is_refused(tables):
     with pytest.raises(KeyError, match="nothing"):
         tables.with_tables("<!-- table nothing -->\n<!-- end -->\n", {"group": GROUP})
