@@ -37,7 +37,9 @@ else  # as WMT14 (wmt14.md)
 fi
 preparation=(--bpe-operations "$merges")
 [ -z "${PREPARATION:-}" ] || read -r -d "" -a preparation <<< "--bpe-operations $merges $PREPARATION" || true
-training=(--share-all-embeddings --dropout "$dropout" --patience "${PATIENCE:-10}")
+share=--share-all-embeddings
+[[ " ${preparation[*]} " != *" --separate-bpe "* ]] || share=--share-decoder-input-output-embed
+training=("$share" --dropout "$dropout" --patience "${PATIENCE:-10}")
 
 . "$(dirname "$0")/recipe.sh"
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.

@@ -53,6 +53,7 @@ class CheckedTranslationTask(TranslationTask):
     - It searches with BeamSearchGenerator, and offers the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
     - --patience and the clock in the log count on over restarts; --valid-pairs validates on a sample.
+    - After the last epoch of --max-epoch it validates and saves in any case.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
 
@@ -129,6 +130,13 @@ class CheckedTranslationTask(TranslationTask):
             self.epochs = make_iterator(kwargs.get("epoch", 1))
             self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches  # of later epochs
         return self.epochs
+
+    def begin_epoch(self, epoch, model):
+        """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""
+        super().begin_epoch(epoch, model)
+        root = self.cfg._get_root()
+        if epoch == root["optimization"]["max_epoch"]:
+            root["checkpoint"]["save_interval"] = root["dataset"]["validate_interval"] = 1
 
     def get_checkpoint_dict(self) -> dict:
         """Called by fairseq to save what `set_checkpoint_dict` gets when the training continues."""

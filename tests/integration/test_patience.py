@@ -54,3 +54,11 @@ def test_validation_changes_no_update(whole):
     assert losses[0] == losses[1] and len(losses[0]) == 8
     valid = [re.search(r"\| loss ([\d.]+) ", log)[1] for log in whole.values()]
     assert valid[0] != valid[1] and "| bleu " in whole["bleu"] and "| bleu " not in whole["loss"]
+
+
+def test_the_last_epoch_is_validated_and_saved(command, copies, tmp_path):
+    """fairseq saves nothing after the last epoch where --save-interval does not divide --max-epoch."""
+    options = "--max-epoch 1 --save-interval 7 --validate-interval 7".split()
+    done = train(command, copies, "vaswani_transformer", tmp_path, *options)
+    assert "valid on 'valid' subset" in done.stdout + done.stderr
+    assert {"checkpoint_best.pt", "checkpoint_last.pt"} <= {path.name for path in tmp_path.iterdir()}

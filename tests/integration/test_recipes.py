@@ -109,6 +109,14 @@ def test_a_run_keeps_its_precision(recipe, stand_in, tmp_path):
     assert chosen.read_text().strip() == began
 
 
+def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp_path):
+    """As after a misspelt one."""
+    stand_in("fairseq-train", '[[ "$*" == *" --dropout "*" --dropout "* ]]')
+    assert recipe("--droput", "0.2", "--autocast", "off", STEPS="train").returncode == 1
+    done = recipe("--dropout", "0.2", "--autocast", "off", STEPS="train")
+    assert done.returncode == 0 and (tmp_path / "run/trained").exists(), done.stderr
+
+
 def test_translating_chooses_the_precision_of_its_own_machine(recipe, stand_in, tmp_path):
     (tmp_path / "run").mkdir()
     stand_in("python", "echo faster-here")

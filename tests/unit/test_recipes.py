@@ -446,7 +446,9 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         )
         assert "--lowercase --max-ratio 5" in text and "--patience 10" in text
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
-        assert text.endswith('average.pt "a sentence"')
+        assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
+    separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
+    assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate
     folders = set()
     for place, preparation in (("a", ""), ("b", ""), ("b", "--lowercase")):  # a model's data are not replaced
         (tmp_path / place).mkdir(exist_ok=True)
