@@ -58,27 +58,32 @@ class CheckedTranslationTask(TranslationTask):
     """
 
     epochs = None  # the iterator over the training set
+    of_checkpoint = False  # it is there to use a model, and has the options of that model's training
 
     @classmethod
-    def setup_task(cls, cfg, **kwargs):
+    def setup_task(cls, cfg, from_checkpoint=False, **kwargs):
         """As fairseq's; raises InputError for a folder without binarised data."""
         refuse_folder(cfg)
-        return super().setup_task(cfg, **kwargs)
+        task = super().setup_task(cfg, **kwargs)
+        task.of_checkpoint = from_checkpoint
+        return task
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """As fairseq's; the training set gets --bpe-dropout, and others --valid-pairs.
+        """As fairseq's; where a training loads it, the training set gets --bpe-dropout, and others --valid-pairs.
 
         Raises:
             InputError: for options that cannot be followed (see bpe_dropout.py)
         """
         super().load_dataset(split, epoch, combine, **kwargs)
-        if self.cfg.bpe_dropout and split == self.cfg.train_subset:
-            self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
+        if self.of_checkpoint:
+            return
         if self.cfg.valid_pairs < 0:
             raise InputError(f"--valid-pairs {self.cfg.valid_pairs}: give a number of pairs, or 0 for all")
-        training = training_options(self.cfg) is not None  # fairseq-validate has the option from the checkpoint
-        if self.cfg.valid_pairs and training and split != self.cfg.train_subset:
-            self.datasets[split] = Sample(self.datasets[split], self.cfg.valid_pairs)
+        if split != self.cfg.train_subset:
+            if self.cfg.valid_pairs:
+                self.datasets[split] = Sample(self.datasets[split], self.cfg.valid_pairs)
+        elif self.cfg.bpe_dropout:
+            self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
 
     def build_model(self, cfg, from_checkpoint=False):
         """Called by fairseq to train the model, or to load a checkpoint into it.
@@ -161,7 +166,7 @@ class FastTranslationTask(CheckedTranslationTask):
 
 
 def training_options(task_cfg) -> argparse.Namespace | None:
-    """The options of the fairseq-train or fairseq-hydra-train that set up the task; None if another program did."""
+    """The options of the fairseq command that set up the task; None if a program did it without them."""
     root = task_cfg._get_root() if isinstance(task_cfg, DictConfig) else {}
     if "checkpoint" not in root:
         return None

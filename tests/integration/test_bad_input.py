@@ -11,7 +11,9 @@ import shutil
 import sys
 
 import pytest
+import torch
 from fairseq import options, tasks
+from fairseq.data import indexed_dataset
 from fairseq_cli import train
 
 from user_dir.errors import InputError
@@ -108,6 +110,26 @@ def test_models(capsys, monkeypatch, copies, tmp_path, family, more, words):
 @pytest.mark.parametrize("family, more, words", OPTIMIZERS, ids=lambda value: value[-40:])
 def test_optimizers(capsys, monkeypatch, copies, tmp_path, family, more, words):
     assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more))
+
+
+def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
+    """No sentence is too long for the model if --truncate-source cuts it, or if no --valid-subset names its set."""
+    data = shutil.copytree(copies, tmp_path / "data")
+
+    def check(more):
+        words = f"{data} --arch {PLAIN}_tiny {TRAINED} --max-source-positions 7 {more}".split()
+        args = options.parse_args_and_arch(options.get_training_parser(), words)
+        training_input.refuse_input(args, tasks.setup_task(args))
+
+    check("--truncate-source")
+    for path in data.glob("valid.*"):
+        path.rename(path.with_name(path.name.replace("valid", "valid1")))
+    for language in ("src", "tgt"):
+        short = data / f"valid.src-tgt.{language}"
+        builder = indexed_dataset.make_builder(f"{short}.bin", "mmap", 10)
+        builder.add_item(torch.tensor([4, 2]))
+        builder.finalize(f"{short}.idx")
+    check("--ignore-unused-valid-subsets")
 
 
 def test_no_optimizer(capsys, monkeypatch, copies, tmp_path):

@@ -3,11 +3,16 @@
 import pytest
 import torch
 from fairseq.data import LanguagePairDataset, ListDataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
 
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, resident_memory
+from user_dir.training.bpe_dropout import BPEDropout
 from user_dir.training.validation import Sample
+
+from support import OLD, training_options
 
 
 @pytest.fixture
@@ -67,6 +72,20 @@ def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(dictionar
     }
     sizes = {split: [len(batch) for batch in iterator.frozen_batches] for split, iterator in batches.items()}
     assert sum(sizes["valid"]) == 5 and not [size for size in sizes["train"] if size % 8]
+
+
+@pytest.mark.parametrize("trained, options", [("test", ["--bpe-dropout", "0.5"]), ("train", ["--valid-pairs", "5"])])
+def test_only_a_training_follows_its_options(trained, options):
+    """Programs that load a task with a checkpoint, such as fairseq-validate, evaluate the sentences as they are."""
+    words = ["--task", "checked_translation", "--arch", "vaswani_transformer_tiny", "--train-subset", trained, *options]
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words)).task
+    loaded = []
+    for of_checkpoint in (False, True):
+        task = setup_task(cfg, from_checkpoint=of_checkpoint)
+        task.load_dataset("test")
+        loaded.append(task.dataset("test"))
+    training, evaluation = loaded
+    assert isinstance(training, (BPEDropout, Sample)) and type(evaluation) is LanguagePairDataset
 
 
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")

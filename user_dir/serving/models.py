@@ -13,8 +13,8 @@ from ..checkpoints.files import load, options
 from ..checkpoints.trusted import refuse_untrusted
 from ..errors import InputError
 
-# Options of training that read files or leave out pairs, which a model with weights from a checkpoint does not need.
-NOT_READ = {"eval_bleu": False, "valid_pairs": 0, "encoder_embed_path": None, "decoder_embed_path": None}
+# Options of training that read files, which a model with weights from a checkpoint does not need.
+NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
 
 
 def data_of(paths: list[pathlib.Path], option: str = "--data") -> pathlib.Path:

@@ -80,7 +80,7 @@ def refuse_input(options, task, model_options=None) -> None:
     else:
         if options.max_tokens is not None:
             faults += [fault for path, _ in sets if (fault := batch_fault(path, options.max_tokens))][:1]
-        held_out = [path for path, _ in sets if not path.name.startswith(options.train_subset)]
+        held_out = [path for path, _ in sets if path.name.split(".")[0] in parts_read(options)[1:]]
         faults += [fault for path in held_out if (fault := validation_fault(path, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))
@@ -186,6 +186,8 @@ def validation_fault(path: pathlib.Path, options, task_cfg) -> str | None:
         return None
     side = "target" if path.name.split(".")[2] == task_cfg.target_lang else "source"
     positions, sizes = getattr(task_cfg, f"max_{side}_positions"), index.sizes
+    if task_cfg.truncate_source and side == "source":
+        sizes = np.minimum(sizes, positions)
     if options.skip_invalid_size_inputs_valid_test:
         sizes = sizes[sizes <= positions]
     longest = sizes.max(initial=0)
