@@ -22,7 +22,8 @@ def start(work: Callable) -> None:
     global inherited
     inherited = work
     torch.set_num_threads(1)  # the threads of torch's OpenMP are not forked: waiting for them would take for ever
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
+    for number in (signal.SIGINT, signal.SIGTERM):  # they end it at once and without a traceback
+        signal.signal(number, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
@@ -47,8 +48,14 @@ def forked(work: Callable[[Argument], Result], arguments: Iterable[Argument], pr
     context = multiprocessing.get_context("fork")
     try:
         with ProcessPoolExecutor(processes, context, start, (work,)) as pool:
-            for future in [pool.submit(call, argument) for argument in arguments]:
-                yield future.result()
+            futures = [pool.submit(call, argument) for argument in arguments]
+            try:
+                for future in futures:
+                    yield future.result()
+            except BaseException:  # an error, Ctrl-C: leaving `pool` would wait for all the others' work
+                for process in pool._processes.values():  # kill_workers() from Python 3.14 on
+                    process.kill()
+                raise
     except BrokenProcessPool:
         reason = f"one of the {processes} processes was killed, which happens when memory is short"
         raise InputError(f"{reason}: set OMP_NUM_THREADS=1 for a single one, or a smaller --max-tokens") from None

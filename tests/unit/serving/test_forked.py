@@ -15,13 +15,14 @@ from user_dir.errors import InputError
 from user_dir.serving.forked import forked
 
 LEFT_ALONE = """
-import os, time
+import os, signal, sys, time
 from user_dir.serving.forked import forked
 
 def work(seconds):
     print(os.getpid(), flush=True)
     time.sleep(seconds)
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as commands have it
 list(forked(work, [60], 1))
 """
 
@@ -41,6 +42,13 @@ def test_results_in_order():
 def test_an_error_is_raised_here():
     with pytest.raises(ZeroDivisionError):
         list(forked(lambda number: 1 / number, [1, 0, 1], 2))
+
+
+def test_an_error_ends_the_others():
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        list(forked(lambda seconds: time.sleep(seconds) or 1 / seconds, [0, 30], 2))
+    assert time.monotonic() - began < 20
 
 
 def test_a_process_that_is_killed_is_one_line():
@@ -83,3 +91,12 @@ def test_ctrl_c_ends_all(left_alone):
     errors = first.communicate(timeout=20)[1]
     assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
     assert ended(child)
+
+
+@pytest.mark.parametrize("to, status", [("first", 143), ("child", 1)])
+def test_sigterm_ends_all(left_alone, to, status):
+    """A child does not do as a command does, which it is a copy of."""
+    first, child = left_alone
+    os.kill(first.pid if to == "first" else child, signal.SIGTERM)
+    first.communicate(timeout=20)
+    assert first.returncode == status and ended(child)
