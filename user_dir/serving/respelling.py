@@ -49,10 +49,9 @@ class Respelling:
 
 
 def candidates(character: str) -> Iterable[str]:
-    """Other ways to write a character, the nearest first: its row, other case, compatible form, without accents."""
+    """Other ways to write a character, the nearest first: its row, compatible form, other case, without accents."""
     yield from next((row for row in ALIKE if character in row), "")
+    yield unicodedata.normalize("NFKC", character)  # ﬁ in the other case is FI
     yield character.swapcase()
-    compatible = unicodedata.normalize("NFKC", character)
-    yield compatible
     letters = "".join(x for x in unicodedata.normalize("NFKD", character) if not unicodedata.combining(x))
     yield from (letters, letters.swapcase()) if letters else ()

@@ -34,6 +34,7 @@ def respelled(tmp_path):
         (LOWER + "–", "a — b ‐ c", "a – b – c"),
         (LOWER + "-—", "a — b ‐ c", "a — b - c"),
         (LOWER + "“”", "a „b“", "a “b“"),
+        (LOWER + LOWER.upper(), "ﬁn ſo", "fin so"),
         (LOWER + "1!", "ﬁn １！", "fin 1!"),
         (LOWER, "漢 a", "漢 a"),  # nothing means the same
     ],
