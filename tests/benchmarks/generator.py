@@ -86,7 +86,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     compared, kinds = {}, {STOCK: SequenceGenerator}
     for path in args.checkpoints:
-        (model,), task, cfg = load_models([path], args.data)
+        (model,), task, cfg = load_models([path], args.data, autocast="off")  # as fairseq's
         name = cfg.model.arch
         if name.startswith("vaswani_transformer"):
             compared[STOCK], base = stock_of(model, cfg, task), name
