@@ -68,7 +68,7 @@ def test_the_front_pages_commands(finished, tmp_path):
     blocks = re.findall(r"^```(python)?\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     commands = [line for kind, text in blocks if not kind for line in text.splitlines()]
     commands = [line for line in commands if line.startswith("nmt-") or "--dry-run" in line]
-    assert len(commands) == 7
+    assert len(commands) == 6
     environment = {"VIRTUAL_ENV": sys.prefix}
     for command in commands:
         run("bash", "-c", command, env=environment)
