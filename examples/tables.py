@@ -74,8 +74,10 @@ def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:
     names = ["transformer", *FAMILIES]
     columns = [["family", "---", *(f"`{name}`" for name in names)]]
     for group, described in groups.items():
+        if "front_page" not in described:
+            continue
         records = {row: seeds for (row, _), seeds in records_of(group, groups, results).items()}
-        for heading, row in described.get("front_page", {}).items():
+        for heading, row in described["front_page"].items():
             cells = [records.get(f"{group}.{row.format(family=name)}", []) for name in names]
             values = [[score(record, described["scores"][-1]) for record in cell] for cell in cells]
             if any(values):
