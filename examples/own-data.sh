@@ -24,7 +24,7 @@ read -r pairs words <<< "$(wc -lw < "${texts[0]}")"
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.
 name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
 
-corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5)
+corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
   size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=20000
   shape=(--encoder-embed-dim 256 --encoder-ffn-embed-dim 512 --decoder-embed-dim 256 --decoder-ffn-embed-dim 512

@@ -35,7 +35,7 @@ case $size in
 esac
 generation=(--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300)
 [ "$size" = tiny ] || generation+=(--lenpen-form vaswani)  # the paper's; the sample's figures use fairseq's
-detokenise=""
+detokenise="" remedy=""
 
 for name in TREEBANK PARSED; do
   [ -z "${!name}" ] || [ -e "${!name}" ] || refuse "$name=${!name}: there is no such folder"

@@ -36,7 +36,8 @@ generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
-[[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ ]] || fail "MINUTES is $MINUTES, and has to be a number, such as 7 or 0.5"
+[[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ && $MINUTES =~ [1-9] ]] ||  # fairseq takes 0 for no limit
+  fail "MINUTES is $MINUTES, and has to be a number above 0, such as 7 or 0.5"
 
 data=data/$corpus.$source-$target${PAIRS:+.$PAIRS}
 run=${OUTPUT:-runs/$arch.$source-$target}

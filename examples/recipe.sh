@@ -24,6 +24,7 @@
 #   shape=(...)                 options that change the size's layers and widths
 #   dataset                     the name of the data, where options of the preparation differ (default: corpus.source-target)
 #   detokenise=""               the translations are not text (default: yes)
+#   remedy=""                   the recipe fetches no files
 #
 # --dry-run prints the commands. Other arguments go to fairseq-train. Of these, --autocast bf16 or off may change when a
 # run continues; without it the faster one is chosen when the run begins, and kept.
@@ -242,7 +243,7 @@ follow_plan() {  # published results
   # Commands other than fairseq-train also use any GPU that they see.
   if [ "$GPUS" = 0 ]; then run export CUDA_VISIBLE_DEVICES=; fi
   if wanted prepare; then
-    step prepare "; if files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0"
+    step prepare "${remedy-; if files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0}"
   fi
   if [[ $STEPS =~ train|average|translate|score ]]; then open_run; fi
   if wanted train; then

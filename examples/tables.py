@@ -111,10 +111,10 @@ def commands_table(results: pathlib.Path) -> str:
 
 
 def score(record: dict, name: str) -> float | str:
-    """The score called `name`; LOSS is the lowest validation loss."""
+    """The score called `name`, "" if the record has none; LOSS is the lowest validation loss."""
     if name == LOSS:
         return min(validation["loss"] for validation in record["validation"])
-    return record["scores"][name]["score"]
+    return record["scores"].get(name, {"score": ""})["score"]
 
 
 def data_of(seeds: list[dict]) -> str | None:

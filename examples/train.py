@@ -4,7 +4,8 @@
     python examples/train.py multi30k --list                 # the commands, and which of them have a record
 
 Each training is a recipe's command as you would type it, by default with one thread on CPUs (OMP_NUM_THREADS, GPUS), at
-the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. Ctrl-C or SIGTERM ends all its processes.
+the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. Ctrl-C, SIGTERM or a closed terminal ends
+all its processes.
 The recipes and the code are read throughout, so start it in a checkout that nobody edits.
 """
 
@@ -32,6 +33,7 @@ TABLE = PROJECT / "examples/trainings.toml"
 RESULTS = PROJECT / "examples/results"
 RUNS = PROJECT / "runs/trainings"
 GRACE = 20  # seconds between SIGTERM and SIGKILL
+HOW = "OMP_NUM_THREADS", "GPUS", "PROCESSES", "MAX_TOKENS"  # variables that do not change what is trained
 
 
 class Training(NamedTuple):
@@ -54,7 +56,7 @@ class Training(NamedTuple):
 
     def command(self, mirror: pathlib.Path | None) -> tuple[dict[str, str], list[str]]:
         """The variables and words of the command."""
-        given = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+        given = {name: os.environ[name] for name in HOW if name in os.environ}
         variables = {"OMP_NUM_THREADS": "1", "GPUS": "0", **given, **self.variables}
         if mirror is not None:
             variables["MIRROR"] = str(mirror.resolve() / self.mirror)
@@ -133,11 +135,13 @@ class Running:
 
 
 def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> int:
-    """Returns the number of failures. Ctrl-C and SIGTERM end the running trainings and this command."""
+    """Returns the number of failures. Ctrl-C, SIGTERM and SIGHUP end the running trainings and this command."""
     running: list[Running] = []
     stop: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):  # checked between two steps, so that no new process is missed
-        signal.signal(number, lambda number, frame: stop.append(number))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            # Checked between two steps, so that no new process is missed.
+            signal.signal(number, lambda number, frame: stop.append(number))
     count, failed, shown, line = len(waiting), 0, 0.0, ""
     terminal = sys.stdout.isatty()
     try:
@@ -199,6 +203,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.jobs < 1:
         parser.error(f"--jobs {args.jobs}: give at least 1")
+    if others := [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ and name not in HOW]:
+        parser.error(f"{' '.join(others)}: it would change what is trained; unset it")
     known = [training for group in table for training in trainings_of(group, table)]
     trainings = {}
     for name in args.names:

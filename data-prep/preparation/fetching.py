@@ -1,11 +1,13 @@
 """Downloads the files of a corpus once, resumably, and verifies their checksums; or takes them from a mirror."""
 
+import gzip
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import urllib.parse
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,19 +39,37 @@ class Remote:
 def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     """The local file: from the mirror folder if there is one, else from the cache, else downloaded."""
     if mirror is not None:
-        file = mirror / remote.name
+        file = mirrored(mirror / remote.name, cache, remote)
+    else:
+        file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
         if not file.is_file():
-            place = remote.url or f"package {remote.package}"
-            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
-        verify(file, remote)
-        return file
-    file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
-    if not file.is_file():
-        with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
-            if not file.is_file():  # another process may have downloaded it meanwhile
-                return download_verified(remote, file)
+            with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
+                if not file.is_file():  # another process may have downloaded it meanwhile
+                    return download_verified(remote, file)
     verify(file, remote)
     return file
+
+
+def mirrored(file: Path, cache: Path, remote: Remote) -> Path:
+    """The mirror's file, or where there is only one with .gz, its decompressed copy in the cache."""
+    compressed = file.with_name(f"{file.name}.gz")
+    if file.is_file():
+        return file
+    if not compressed.is_file():
+        place = remote.url or f"package {remote.package}"
+        raise PreparationError(f"{file.parent}: has no file {file.name}; put it there ({place}), or omit --mirror")
+    copy = cache / sha256(compressed)[:16] / file.name
+    with locked(copy.with_name(f"{copy.name}.lock"), f"prepare.py: {copy}"):
+        if not copy.is_file():
+            partial = copy.with_name(f"{copy.name}.partial")
+            try:
+                with gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
+            except (OSError, EOFError, zlib.error) as error:
+                partial.unlink(missing_ok=True)
+                raise PreparationError(f"{compressed}: could not be decompressed ({error}); copy it again") from None
+            os.replace(partial, copy)
+    return copy
 
 
 def download_verified(remote: Remote, file: Path) -> Path:

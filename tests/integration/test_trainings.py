@@ -23,7 +23,7 @@ scores = ["BLEU of tokens"]
 recipe = "wrapped.sh"
 families = ["vaswani_transformer", "transformer"]
 seeds = [1]
-variables = { UPDATES = "4", AVERAGE = "1" }
+variables = { UPDATES = "4", AVERAGE = "1", SMOKE = "1" }
 mirror = "{FAMILY}"
 arguments = "--num-workers 0"
 """
@@ -43,10 +43,10 @@ def trainings(checkout, mirror, tmp_path):
     for family in ("vaswani_transformer", "transformer"):
         (tmp_path / family).symlink_to(mirror)
     words = [sys.executable, checkout / "examples/train.py", "group", "--mirror", tmp_path]
-    env = {**os.environ, "SMOKE": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
-    def start():
-        return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def start(**variables):
+        return subprocess.Popen(words, env=env | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     return start
 
@@ -74,8 +74,8 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
             group = pathlib.Path(f"/proc/{file.read_text().strip()}/autogroup")
             if os.geteuid() == 0 and group.exists():  # Linux limits how often other users may set it
                 assert group.read_text().endswith(" nice 19\n")
-        runner.send_signal(signal.SIGTERM)
-        assert runner.wait() == 143
+        runner.send_signal(signal.SIGHUP)
+        assert runner.wait() == 129
     assert all(gone(int(file.read_text())) for file in begun) and not [*results.glob("group*")]
 
     with trainings() as runner:
@@ -94,6 +94,9 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
 
     with trainings() as runner:
         assert "2 of 2 trainings have a record" in runner.communicate()[0] and runner.returncode == 0
+
+    with trainings(BATCH="100") as runner:
+        assert "BATCH=100: it would change what is trained" in runner.communicate()[0] and runner.returncode == 2
 
 
 @pytest.mark.slow

@@ -97,6 +97,7 @@ def test_a_page_that_names_another_table_is_refused(tables):
 def test_the_lowest_validation_loss_is_a_score(tables):
     record = {"validation": [{"loss": 4.3}, {"loss": 4.1}, {"loss": 4.2}], "scores": {"BLEU": {"score": 40.0}}}
     assert tables.score(record, tables.LOSS) == 4.1 and tables.score(record, "BLEU") == 40.0
+    assert tables.score(record, "sign test") == ""  # trained without the published output
 
 
 def test_the_table_of_timed_commands(tables, tmp_path):

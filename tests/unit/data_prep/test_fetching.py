@@ -1,6 +1,7 @@
 """Downloads from a server of the test's own: resumed, verified, once, and what is said when they fail."""
 
 import contextlib
+import gzip
 import hashlib
 import http.server
 import random
@@ -156,3 +157,20 @@ def test_files_without_a_known_checksum(server, tmp_path, capsys):
     assert fetching.fetch(unknown, tmp_path, None).read_bytes() == CONTENT
     assert server.requested[1][1].startswith("bytes=")
     assert hashlib.sha256(CONTENT).hexdigest() in capsys.readouterr().out
+
+
+def test_a_mirror_with_compressed_files(tmp_path):
+    mirror, cache = tmp_path / "mirror", tmp_path / "cache"
+    mirror.mkdir()
+    compressed = mirror / "thing-1.tar.gz.gz"
+    compressed.write_bytes(gzip.compress(CONTENT)[:-9])
+    with pytest.raises(PreparationError, match=r"tar\.gz\.gz: could not be decompressed"):
+        fetching.fetch(remote(), cache, mirror)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+    compressed.write_bytes(gzip.compress(CONTENT[1:]))
+    with pytest.raises(PreparationError, match="truncated"):
+        fetching.fetch(remote(), cache, mirror)
+    compressed.write_bytes(gzip.compress(CONTENT))
+    assert fetching.fetch(remote(), cache, mirror).read_bytes() == CONTENT
+    (mirror / "thing-1.tar.gz").write_bytes(CONTENT)
+    assert fetching.fetch(remote(), cache, mirror).parent == mirror
