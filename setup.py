@@ -61,7 +61,7 @@ setup(
         "sacrebleu>=2.6,<3",  # scores
         "scipy>=1.8,<2",  # Welch's t-test; fairseq brings it
         "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds
-        "requests>=2.20,<3",  # downloads, and goes on where a download broke off
+        "requests>=2.20,<3",  # downloads, and resumes a broken download
         "tqdm>=4.60,<5",  # progress bars
         "tensorboardX>=2.6,<3",  # fairseq's --tensorboard-logdir; without it fairseq complains whenever it is imported
     ],

@@ -1,4 +1,4 @@
-"""What the tests share: small models of any architecture, and fairseq's commands on small data."""
+"""Shared by the tests: small models of any architecture, and fairseq's commands on small data."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""What only a GPU can show, in one report; gpu.sh starts it.
+"""Everything that only a GPU can show, in one report; gpu.sh starts it.
 
 The report (JSON and Markdown) is written anew after each row, so that one that is cut off holds all that was done. A
 part that fails is a row that says so, and makes the exit status 1; what there was no time for is said, too.

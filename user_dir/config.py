@@ -19,6 +19,8 @@ def option(default, help: str):
 
 @dataclass
 class VariantConfig(TransformerConfig):
+    """The options of every family, added to fairseq's; a variant of your own subclasses it (user_dir/variant.md)."""
+
     attention_key_dim: Optional[int] = option(
         None, "d_k: size of a head's queries and keys; default: d_model / heads (Vaswani et al. 2017, Table 3, rows B)"
     )

@@ -1,4 +1,4 @@
-"""What preparing a corpus costs: against the libraries' commands, by step, and in memory.
+"""The cost of preparing a corpus: against the libraries' commands, by step, and in memory.
 
     python tests/benchmarks/data_prep.py text.de text.en --source-lang de --target-lang en [--lines 20000] [--copies 8]
 

@@ -27,7 +27,7 @@ WIDTH, FFN = 512, 2048
 
 
 def multiplications(setting: dict[str, int]) -> float:
-    """Of a step of the Transformer (Vaswani et al. 2017), forward and backward: three times those of forward.
+    """Multiplications of a step of the Transformer (Vaswani et al. 2017): three times those of its forward pass.
 
     A word meets 4 d² in self-attention, 4 d² in encoder–decoder attention, 2 d d_ff in the FFN, d V in the projection,
     and 2 n d of scores and weighted values in each attention.

@@ -47,7 +47,7 @@ def test_quickstart(finished):
     answer = run("bash", "-c", command)  # as a reader pastes it
     assert answer.stdout.endswith("\n") and answer.stdout.count("\n") == 1
     engine = "CTranslate2" if importlib.util.find_spec("ctranslate2") else "torch"
-    assert f"translate: with {engine}" in answer.stderr
+    assert f"nmt-translate: with {engine}" in answer.stderr
 
     again = run_quickstart(folder)
     assert again.returncode == 0 and "average.pt is there" in again.stdout

@@ -49,7 +49,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_path):
-    """Of two processes the plan is pasted; the hosts are two recipes on this one."""
+    """For two processes the plan is pasted; the hosts are two recipes on this one."""
     options = ("--dropout", "0", "--autocast", "off", "--log-interval", "1")
     settings = {"UPDATES": 5, "MAX_TOKENS": 500}
     one = recipe(*options, **settings, STEPS="prepare train", OUTPUT=tmp_path / "one")

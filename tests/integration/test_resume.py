@@ -105,7 +105,7 @@ def assert_equal(found, expected, name=""):
 
 
 def state_of(folder):
-    """What a training goes on from, apart from the clock."""
+    """The state that a training continues from, apart from the clock."""
     state = torch.load(folder / "checkpoint_last.pt")
     parts = {name: state[name] for name in ("model", "last_optimizer_state")}
     parts["updates"] = state["optimizer_history"][-1]["num_updates"]

@@ -147,7 +147,7 @@ def test_translations_are_those_of_fairseq_generate(trained, command, tmp_path):
 
 
 def normalised(path):
-    """What is left to the reader where fairseq tokenises: it does not normalise punctuation."""
+    """fairseq's tokeniser leaves punctuation to the reader: it does not normalise it."""
     normaliser = MosesPunctNormalizer("fr")
     return [normaliser.normalize(line + "\n") for line in lines_of(path)]
 

@@ -1,6 +1,6 @@
 """Unusual text through nmt-translate and fairseq-interactive: an answer or a clear refusal, and no line shifted.
 
-The model is one of tests/old_checkpoints. What the command makes of lines with a model that echoes them is tested in
+The model is one of tests/old_checkpoints. Lines through a model that echoes them are tested in
 unit/tools/test_translate.py.
 """
 

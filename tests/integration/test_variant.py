@@ -46,7 +46,7 @@ BRANCHES = {"branched_attention": "both"}
 @pytest.mark.parametrize("options", [{}, RESTRICTED], ids=["to all", "restricted"])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_equals_a_loop(alibi, build, side, options, need_weights):
-    """Of 40 positions, which are two blocks and a part of one where attention is restricted."""
+    """Output for 40 positions, which are two blocks and a part of one where attention is restricted."""
     model = build("alibi_transformer_base", attention_dropout=0.0, **options).double()
     module, x = getattr(model, side).layers[0].self_attn, torch.randn(40, 2, 16, dtype=torch.double)
     q, k, v = (projection(x).unflatten(2, (4, 4)) for projection in (module.q_proj, module.k_proj, module.v_proj))

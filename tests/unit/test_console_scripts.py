@@ -57,7 +57,8 @@ def test_the_description_needs_no_other_file(given):
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_help(tool, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["nmt-" + tool, "--help"])  # the installed command calls main()
+    command = f"nmt-{tool.replace('_', '-')}"
+    monkeypatch.setattr("sys.argv", [command, "--help"])  # the installed command calls main()
     with pytest.raises(SystemExit) as stop:
         importlib.import_module(f"user_dir.tools.{tool}").main()
-    assert stop.value.code == 0 and capsys.readouterr().out.startswith(f"usage: {tool} ")
+    assert stop.value.code == 0 and capsys.readouterr().out.startswith(f"usage: {command} ")

@@ -38,7 +38,7 @@ class Encoder(Wrapper):
 
 class Decoder(Wrapper):
     def forward(self, x, lengths):
-        """Of a translation with these vectors for its words, and always the same source."""
+        """The output for a translation with these vectors for its words, and always the same source."""
         x = x * torch.arange(1, x.size(2) + 1)  # pangolinn adds gradients up: through a first LayerNorm they sum to 0
         source = torch.tensor([[WORD, WORD + 1, EOS]]).expand(len(x), -1)
         encoder_out = self.model.encoder(source, torch.full((len(x),), 3))

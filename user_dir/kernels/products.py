@@ -4,8 +4,8 @@ A decoder's last product has x [B, 1, d], transposed from [1, B, d]. In bfloat16
 copies W for each of them: the quickstart's test set took 82 CPU seconds instead of 8. So x gets two dimensions first.
 
 If x has few rows, x Wᵀ is computed as (W xᵀ)ᵀ: torch's matrix library (MKL) computes such a flat product in one thread
-of two, but W xᵀ in both: at `_base` size whole searches of 4 and 16 sentences take 0.8 and 0.9 of the time. There is
-nothing to gain with one thread, in training, and for more rows or smaller matrices.
+of two, but W xᵀ in both: searches at `_base` size are faster (tests/benchmarks/README.md). There is nothing to gain
+with one thread, in training, and for more rows or smaller matrices.
 """
 
 import torch

@@ -4,7 +4,7 @@ x_i W^Q w^Kᵀ are 2k+1 scores, of which each e_ij gets its distance's (`add_by_
 summed by distance) w^V (`sum_by_distance`). Both need n·(2k+1) numbers a head, where a_ij gathered is [n, n, d_z].
 
 Scores and weights exist for a block of queries at a time. Keys that are k or more positions away from all queries of a
-block get one number a query, without an index. Of long sentences no weights are kept: the derivative computes them
+block get one number a query, without an index. For long sentences no weights are kept: the derivative computes them
 again (as in Dao et al. 2022, https://arxiv.org/abs/2205.14135), with the same random numbers for dropout. So memory
 grows with n, not n².
 

@@ -1,6 +1,6 @@
 """Scores a Weighted Transformer with its learned branch weights, and with others (Ahmed et al. 2017, table 3).
 
-    python -m user_dir.tools.ablate_branch_weights RUN/average.pt
+    nmt-ablate-branch-weights RUN/average.pt
 
 κ and α are replaced in the trained model, which is not trained again: learned, 1/M each, and drawn at random, where
 each point of the simplex is equally likely (Dirichlet(1, …, 1); the paper does not say how it drew), anew in every
@@ -86,9 +86,9 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
     return BLEU(lowercase=prepared.lowercase) if prepared else token_bleu(), references
 
 
-@exit_in_one_line("ablate_branch_weights")
+@exit_in_one_line("nmt-ablate-branch-weights")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("ablate_branch_weights", __doc__)
+    parser = new_parser("nmt-ablate-branch-weights", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     add_sentences(parser)

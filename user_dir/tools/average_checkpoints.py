@@ -1,7 +1,7 @@
 """Averages the parameters of checkpoints of one training run into one checkpoint.
 
-    python -m user_dir.tools.average_checkpoints RUN --last 5 --by update --output RUN/average.pt
-    python -m user_dir.tools.average_checkpoints a.pt b.pt c.pt --output average.pt
+    nmt-average-checkpoints RUN --last 5 --by update --output RUN/average.pt
+    nmt-average-checkpoints a.pt b.pt c.pt --output average.pt
 
 Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and the last 20 of a big model.
 """
@@ -41,7 +41,7 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
 def average(paths: list[pathlib.Path]) -> dict:
     """The last of the checkpoints, its parameters replaced by the mean over all; one file is in memory at a time.
 
-    Sums are float32 whatever the files hold; the mean has the files' precision. What is not a floating-point number
+    Sums are float32 whatever the files hold; the mean has the files' precision. A tensor without floating-point numbers
     (a counter) is the last file's.
 
     Raises:
@@ -74,9 +74,9 @@ def average(paths: list[pathlib.Path]) -> dict:
     return without_training_state(state)
 
 
-@exit_in_one_line("average_checkpoints")
+@exit_in_one_line("nmt-average-checkpoints")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("average_checkpoints", __doc__)
+    parser = new_parser("nmt-average-checkpoints", __doc__)
     inputs = "checkpoint files, or one folder of a run with --last"
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
     parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")

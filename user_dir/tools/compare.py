@@ -1,16 +1,16 @@
 """Compares systems, each trained with one or more seeds: scores, significance, and scores by sentence length.
 
-    python -m user_dir.tools.compare --reference data/tatoeba.fr-en/raw/test.en --output runs/comparison \\
+    nmt-compare --reference data/tatoeba.fr-en/raw/test.en --output runs/comparison \\
         --system vaswani runs/vaswani.seed*/generate.log --system relative runs/relative.seed*/generate.log
 
 Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of user_dir.tools.score: mean ± standard deviation
 (n - 1) over the seeds. Chance enters a comparison in two ways, and each has p-values of its own:
 
-p, other sentences   were both equally good, how often would test sentences show such a difference? Paired bootstrap
-                     (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all seeds'
-                     translations, whose n-gram counts are added up: repeats of one segment are no independent
+p, other sentences   the probability of such a difference on other test sentences if both were equally good: paired
+                     bootstrap (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all
+                     seeds' translations, whose n-gram counts are added up: repeats of one segment are no independent
                      observations.
-p, other seeds       and how often would seeds? Welch's t-test over the seeds' scores; it needs two seeds of each.
+p, other seeds       the same for other seeds: Welch's t-test over the seeds' scores; it needs two seeds of each.
 paired               the same by the paired t-test, where both have the same seeds (the last number in a file's path).
 
 Read the paired one where there is one: a seed gives both systems the same batches, and often the same initial
@@ -32,9 +32,9 @@ from .shared.pictures import new_figure, save
 from .shared.translations import add_options
 
 
-@exit_in_one_line("compare")
+@exit_in_one_line("nmt-compare")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("compare", __doc__)
+    parser = new_parser("nmt-compare", __doc__)
     help = "a system and its outputs, one for each seed, which is the last number in the path"
     parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help=help)
     parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")

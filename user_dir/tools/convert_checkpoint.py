@@ -1,11 +1,11 @@
 """Turns a checkpoint of fairseq's own Transformer into one of vaswani_transformer, and the other way round.
 
-    python -m user_dir.tools.convert_checkpoint RUN/average.pt --to transformer --output fairseq.pt
-    python -m user_dir.tools.convert_checkpoint wmt14.en-fr.pt --to vaswani_transformer --output ours.pt
+    nmt-convert-checkpoint RUN/average.pt --to transformer --output fairseq.pt
+    nmt-convert-checkpoint wmt14.en-fr.pt --to vaswani_transformer --output ours.pt
 
 Parameters have the same names and meaning in both; what differs is what the file says of architecture, task, criterion
 and optimizer. fairseq-generate translates with a converted file as with the first one, `transformer` without
---user-dir; training goes on from it with the other's --optimizer and --criterion. fairseq's public checkpoints are
+--user-dir; training continues from it with the other's --optimizer and --criterion. fairseq's public checkpoints are
 read, too (in older ones all options are in one list).
 """
 
@@ -105,9 +105,9 @@ def convert(path: pathlib.Path, to: str) -> dict:
     return state
 
 
-@exit_in_one_line("convert_checkpoint")
+@exit_in_one_line("nmt-convert-checkpoint")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("convert_checkpoint", __doc__)
+    parser = new_parser("nmt-convert-checkpoint", __doc__)
     add_checkpoint(parser)
     parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family that it becomes one of")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")

@@ -1,8 +1,8 @@
-"""Tells what each head does: where its weights lie, on average over a binarised set, as a Markdown table.
+"""Describes each head by its mean attention weights on a binarised set, as a Markdown table.
 
-    python -m user_dir.tools.describe_heads RUN/average.pt --subset test
+    nmt-describe-heads RUN/average.pt --subset test
 
-The reference is given to the model, nothing is searched. With a_ij the weight of query i, 1 to T, on key j, 1 to S,
+The decoder is fed the reference; there is no search. With a_ij the weight of query i, 1 to T, on key j, 1 to S,
 a row has means over all queries of the set, the </s> at the end of a sentence included, of
 
     distance    Σ_j a_ij |i − j|; of encoder-decoder attention Σ_j a_ij |j − i S/T|, from the diagonal, in subwords
@@ -102,9 +102,9 @@ def describe(translator: Translator, dataset: LanguagePairDataset, **batches) ->
     return {name: [(total / count[name]).cpu() for total in totals[name]] for name in ATTENTIONS}
 
 
-@exit_in_one_line("describe_heads")
+@exit_in_one_line("nmt-describe-heads")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("describe_heads", __doc__)
+    parser = new_parser("nmt-describe-heads", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     add_sentences(parser)

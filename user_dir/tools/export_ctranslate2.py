@@ -1,6 +1,6 @@
 """Writes a checkpoint as a model of CTranslate2 (https://opennmt.net/CTranslate2), which translates faster on CPUs.
 
-    python -m user_dir.tools.export_ctranslate2 RUN/average.pt --output RUN/ctranslate2 --quantization int8
+    nmt-export-ctranslate2 RUN/average.pt --output RUN/ctranslate2 --quantization int8
 
 It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
 the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. CTranslate2 is
@@ -133,9 +133,9 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
 
 @torch.no_grad()
-@exit_in_one_line("export_ctranslate2")
+@exit_in_one_line("nmt-export-ctranslate2")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("export_ctranslate2", __doc__)
+    parser = new_parser("nmt-export-ctranslate2", __doc__)
     add_checkpoint(parser)
     add_data(parser, "--data")
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: as they are)")

@@ -1,7 +1,7 @@
 """Gives a model's embeddings rows for new entries of its dictionaries, to train it further on other text.
 
     python data-prep/prepare.py --train … --like data/mine --new-characters --output data/other
-    python -m user_dir.tools.extend_vocabulary RUN/average.pt --data data/other/data-bin --output RUN/extended.pt
+    nmt-extend-vocabulary RUN/average.pt --data data/other/data-bin --output RUN/extended.pt
     fairseq-train data/other/data-bin --finetune-from-model RUN/extended.pt …
 
 The new dictionaries begin with all entries of the old ones, in their order. The old entries, among them </s> and <unk>,
@@ -80,9 +80,9 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
         model[name] = known[0]
 
 
-@exit_in_one_line("extend_vocabulary")
+@exit_in_one_line("nmt-extend-vocabulary")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("extend_vocabulary", __doc__)
+    parser = new_parser("nmt-extend-vocabulary", __doc__)
     add_checkpoint(parser)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="the data-bin with the new dictionaries")
     parser.add_argument("--old", type=pathlib.Path, help="that with the old ones (default: that of the training)")

@@ -1,6 +1,6 @@
 """Counts the parameters of the papers' models and prints them beside the published counts.
 
-    python -m user_dir.tools.parameter_table --vocabulary 37000
+    nmt-parameter-table --vocabulary 37000
 
 "V that fit" has the sizes of a joint vocabulary with which a model has, rounded, the published number. No paper prints
 the size that it counted: Vaswani et al. 2017 (section 5.1) say "about 37000".
@@ -55,9 +55,9 @@ def vocabularies(row: Row) -> tuple[int, int]:
     return tuple(int(1000 + (1e6 * (row.millions + half) - one) / each) for half in (-0.5, 0.5))
 
 
-@exit_in_one_line("parameter_table")
+@exit_in_one_line("nmt-parameter-table")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("parameter_table", __doc__)
+    parser = new_parser("nmt-parameter-table", __doc__)
     parser.add_argument("--vocabulary", type=positive, default=37000, metavar="V", help="(default: %(default)s)")
     parser.add_argument("--cost", action="store_true", help="add what training costs; it takes a minute")
     args = parser.parse_args(arguments)

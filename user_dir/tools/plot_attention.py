@@ -1,10 +1,10 @@
 """Translates a sentence and draws the attention weights of every head of a layer.
 
-    python -m user_dir.tools.plot_attention RUN/average.pt --sentence "It was empty." \\
+    nmt-plot-attention RUN/average.pt --sentence "It was empty." \\
         --attention encoder --layer 5 --output attention.png
-    python -m user_dir.tools.plot_attention RUN/average.pt --sentence "It was empty." --output attention.html
+    nmt-plot-attention RUN/average.pt --sentence "It was empty." --output attention.html
 
-A picture has a map for each head: a line is a query, a column a key, and a line sums to 1. A decoder's line bears the
+A picture has a map for each head: a row is a query, a column a key, and a row sums to 1. A decoder's row bears the
 subword that it is about to write, and its keys are the subwords written so far, the first of them the </s> that fairseq
 starts from. The weights are those of the model as it is: the translation that beam search found goes through it once
 more as a whole.
@@ -52,9 +52,9 @@ def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple
     return figure
 
 
-@exit_in_one_line("plot_attention")
+@exit_in_one_line("nmt-plot-attention")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("plot_attention", __doc__)
+    parser = new_parser("nmt-plot-attention", __doc__)
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     parser.add_argument("--sentence", required=True, help="the sentence to translate")

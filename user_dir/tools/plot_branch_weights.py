@@ -1,6 +1,6 @@
 """Draws the branch weights κ and α of every layer over the updates of a run (Ahmed et al. 2017, figure 3).
 
-    python -m user_dir.tools.plot_branch_weights RUN --output branch-weights.png
+    nmt-plot-branch-weights RUN --output branch-weights.png
 
 A line is a branch, the same colour in every panel; the grey line is 1/M, equal weights. RUN is the folder of a
 training with its log as train.log, or a log: fairseq-train's output, or its --log-file, with --log-format simple or
@@ -72,9 +72,9 @@ def draw(found: Curves, title: str):
     return figure
 
 
-@exit_in_one_line("plot_branch_weights")
+@exit_in_one_line("nmt-plot-branch-weights")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("plot_branch_weights", __doc__)
+    parser = new_parser("nmt-plot-branch-weights", __doc__)
     parser.add_argument("run", type=pathlib.Path, help="the folder of a training, or its log")
     add_picture(parser)
     args = parser.parse_args(arguments)

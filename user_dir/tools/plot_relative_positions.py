@@ -1,8 +1,8 @@
 """Draws what a relative_transformer has learned about distances: one heat map for each table and side.
 
-    python -m user_dir.tools.plot_relative_positions RUN/average.pt --output tables.png
+    nmt-plot-relative-positions RUN/average.pt --output tables.png
 
-A line of a map is a head (a layer, where its heads share a table), a column a distance j − i from query to key, clipped
+A row of a map is a head (a layer, where its heads share a table), a column a distance j − i from query to key, clipped
 at ±k. Drawn are |w^K|, |w^V| and the mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018,
 eq. 4), or the scalars of --relative-positions scalars. The mean input E[x] is read from the checkpoint and not from
 data: the bias of the LayerNorm before the attention, which is the mean of its output if its input has mean 0; in a
@@ -110,9 +110,9 @@ def draw(found: dict[tuple[str, str], list[Tensor]], title: str):
     return figure
 
 
-@exit_in_one_line("plot_relative_positions")
+@exit_in_one_line("nmt-plot-relative-positions")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("plot_relative_positions", __doc__)
+    parser = new_parser("nmt-plot-relative-positions", __doc__)
     add_checkpoint(parser)
     add_picture(parser)
     args = parser.parse_args(arguments)

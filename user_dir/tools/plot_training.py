@@ -1,9 +1,9 @@
 """Draws loss, perplexity, BLEU, learning rate and tokens/s of several trainings from fairseq's logs, in one picture.
 
-    python -m user_dir.tools.plot_training runs/a/train.log runs/b/train.log --output training.png
-    python -m user_dir.tools.plot_training runs/*/train.log --names base base relative relative --against wall \\
+    nmt-plot-training runs/a/train.log runs/b/train.log --output training.png
+    nmt-plot-training runs/*/train.log --names base base relative relative --against wall \\
         --output training.png
-    python -m user_dir.tools.plot_training runs/*/train.log --values loss --reach --cost --output training.png
+    nmt-plot-training runs/*/train.log --values loss --reach --cost --output training.png
 
 A log is what fairseq-train printed, or its --log-file, with --log-format simple or json. Training is a line (the values
 of --log-interval updates, or of an epoch if there are no others), validation a line with dots. Runs of one name have
@@ -162,9 +162,9 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
     return [path.resolve().parent.name if same else path.stem for path in paths]
 
 
-@exit_in_one_line("plot_training")
+@exit_in_one_line("nmt-plot-training")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("plot_training", __doc__)
+    parser = new_parser("nmt-plot-training", __doc__)
     parser.add_argument("logs", nargs="+", type=pathlib.Path)
     given = "a name for each log (default: the log's, or its folder's if all logs are called the same)"
     parser.add_argument("--names", nargs="+", help=given)

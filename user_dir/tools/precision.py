@@ -1,6 +1,6 @@
 """Prints the value of --autocast that is faster here, "bf16" or "off": a matrix product of each precision is timed.
 
-    python -m user_dir.tools.precision
+    nmt-precision
 
 Whether bfloat16 gains is a question of the hardware: GPUs since Ampere and CPUs with AVX512-BF16 or AMX do; on others
 it is emulated and slower.
@@ -29,9 +29,9 @@ def faster(device: str) -> str:
     return "bf16" if seconds(torch.float32, device, size) > GAIN * seconds(torch.bfloat16, device, size) else "off"
 
 
-@exit_in_one_line("precision")
+@exit_in_one_line("nmt-precision")
 def main(arguments: list[str] | None = None) -> None:
-    new_parser("precision", __doc__).parse_args(arguments)
+    new_parser("nmt-precision", __doc__).parse_args(arguments)
     print(faster("cuda" if torch.cuda.is_available() else "cpu"))
 
 

@@ -1,7 +1,7 @@
 """Scores translations, several runs side by side: sacreBLEU, chrF, and the tokenised BLEU of the papers.
 
-    python -m user_dir.tools.score runs/*/generate.log --reference data/tatoeba.fr-en/raw/test.en
-    python -m user_dir.tools.score translations.de --reference newstest2014.de
+    nmt-score runs/*/generate.log --reference data/tatoeba.fr-en/raw/test.en
+    nmt-score translations.de --reference newstest2014.de
 
 Files are fairseq-generate's output, or plain text with a hypothesis a line. The scores, all computed by sacrebleu:
 
@@ -22,9 +22,9 @@ from .shared.records import read_record, write_record
 from .shared.translations import add_options, read_runs
 
 
-@exit_in_one_line("score")
+@exit_in_one_line("nmt-score")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("score", __doc__)
+    parser = new_parser("nmt-score", __doc__)
     help = "fairseq-generate's output, or plain text"
     parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="FILE", help=help)
     add_options(parser)

@@ -1,7 +1,7 @@
 """Scores parses, several runs side by side: labelled bracket recall, precision and F1, as EVALB with COLLINS.prm.
 
-    python -m user_dir.tools.score_parses runs/*/generate.log --gold data/wsj/raw/test.brackets
-    python -m user_dir.tools.score_parses parses.txt --gold data/wsj/raw/test.brackets \\
+    nmt-score-parses runs/*/generate.log --gold data/wsj/raw/test.brackets
+    nmt-score-parses parses.txt --gold data/wsj/raw/test.brackets \\
         --words data/wsj/raw/test.words --output trees.mrg
 
 Files are fairseq-generate's output, or plain text with a parse a line, such as (S (NP DT NN )NP (VP VBZ )VP . )S, which
@@ -154,9 +154,9 @@ def scores(parses: list[list[str]], trees: list[list[str]]) -> list[str]:
     return [f"{score:.2f}" for score in (recall, precision, f1, 100 * counts["exact"] / len(trees))]
 
 
-@exit_in_one_line("score_parses")
+@exit_in_one_line("nmt-score-parses")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("score_parses", __doc__)
+    parser = new_parser("nmt-score-parses", __doc__)
     add = parser.add_argument
     add("runs", nargs="+", type=pathlib.Path, metavar="FILE", help="fairseq-generate's output, or plain text")
     add("--gold", type=pathlib.Path, metavar="FILE", help="a gold tree for each sentence (default: the T- lines)")

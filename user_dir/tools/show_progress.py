@@ -1,6 +1,6 @@
 """Shows how a training goes: a line for each report in fairseq-train's output, as soon as it is there.
 
-    fairseq-train … --log-format simple 2>&1 | tee train.log | python -m user_dir.tools.show_progress --updates 2400
+    fairseq-train … --log-format simple 2>&1 | tee train.log | nmt-show-progress --updates 2400
 
 prints lines such as "update 50 of 2400: loss 10.648, perplexity 1338.09, 9617 words/s, 5 s". Those of a validation
 begin "update 1000 of 2400: valid loss …" and have no speed. JSON (--log-format json) is read as well.
@@ -27,9 +27,9 @@ def progress(line: str, updates: int | None = None) -> str | None:
     return f"{update}: {about}{', '.join(form.format(values[name]) for name, form in forms.items() if name in values)}"
 
 
-@exit_in_one_line("show_progress")
+@exit_in_one_line("nmt-show-progress")
 def main(arguments: list[str] | None = None) -> None:
-    parser = new_parser("show_progress", __doc__)
+    parser = new_parser("nmt-show-progress", __doc__)
     parser.add_argument("--updates", type=positive, metavar="N", help="how many updates there will be in all")
     args = parser.parse_args(arguments)
     sys.stdin.reconfigure(errors="replace")

@@ -1,15 +1,16 @@
 """Translates text: one line in, one line out, in order.
 
-    python -m user_dir.tools.translate RUN "J'ouvris la boîte, mais elle était vide."    # RUN/average.pt
-    python -m user_dir.tools.translate RUN/average.pt --input text.fr --output text.en
-    zcat text.fr.gz | python -m user_dir.tools.translate RUN/average.pt | gzip > text.en.gz
-    python -m user_dir.tools.translate RUN/ctranslate2 --input text.fr    # as export_ctranslate2 wrote it
-    python -m user_dir.tools.translate RUN/average.pt        # asks for a line at a time; Ctrl-D ends it
+    nmt-translate RUN "J'ouvris la boîte, mais elle était vide."    # RUN/average.pt
+    nmt-translate RUN/average.pt --input text.fr --output text.en
+    zcat text.fr.gz | nmt-translate RUN/average.pt | gzip > text.en.gz
+    nmt-translate RUN/ctranslate2 --input text.fr    # as export_ctranslate2 wrote it
+    nmt-translate RUN/average.pt        # asks for a line at a time; Ctrl-D ends it
 
 Text is prepared as data-prep prepared the training data, by the manifest.json beside the data-bin folder of the
 training, and the translation is joined and detokenised. A line ends with a newline and with nothing else; an empty line
 stays empty. The sentences of a line are translated one by one, and their translations joined. Words that are in no
-subword of the training are <unk>. Of a file or a pipe 2,000 lines are read at a time, and translated sorted by length.
+subword of the training are <unk>. A file or a pipe is read 2,000 lines at a time, which are sorted by length to be
+translated.
 
 If RUN/ctranslate2 was exported from this very checkpoint, CTranslate2 translates, and the answer comes in a second;
 else torch and fairseq do, which take several to start.
@@ -73,7 +74,7 @@ def source(args: argparse.Namespace, language: str) -> tuple[Iterable[str], int 
 def translated(
     translator: TextTranslator, lines: Iterable[str], chunk: int, bar: tqdm, args: argparse.Namespace
 ) -> Iterator[bytes]:
-    """What to write for the lines, `chunk` of them at a time."""
+    """The texts to write for the lines, `chunk` of them at a time."""
     search = {"beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "batch_size": args.batch_size}
     if args.lenpen_form:  # CTranslate2 has fairseq's only
         search["lenpen_form"] = args.lenpen_form
@@ -86,7 +87,7 @@ def translated(
                 if args.too_long == "refuse":
                     remedy = "shorten it, or leave --too-long refuse out to have it translated in pieces"
                     raise InputError(f"{long}: {remedy}")
-                tqdm.write(f"translate: {long}: translated in pieces", file=sys.stderr)
+                tqdm.write(f"nmt-translate: {long}: translated in pieces", file=sys.stderr)
         found = translator.search(rows, args.nbest or 1, advance=bar.update, **search)
         if args.nbest:
             numbered = enumerate(found, done + 1)
@@ -104,7 +105,7 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = new_parser("translate", __doc__)
+    parser = new_parser("nmt-translate", __doc__)
     add_checkpoint(parser, ", a run's folder (its average.pt), or a folder of export_ctranslate2's")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
@@ -142,13 +143,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
-@exit_in_one_line("translate")
+@exit_in_one_line("nmt-translate")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     translator = opened(args)
     if args.split_sentences is None and translator.text.natural and importlib.util.find_spec("sentencex") is None:
         reason = "sentencex is not installed: pip install sentencex, or add --no-split-sentences"
-        print(f"translate: the sentences of a line are translated together, because {reason}", file=sys.stderr)
+        print(f"nmt-translate: the sentences of a line are translated together, because {reason}", file=sys.stderr)
     lines, total, chunk = source(args, translator.source_lang)
     # Shown to people, once it takes longer than two seconds; not among translations that they read on the same screen.
     hidden = sys.stdout.isatty() and not args.output

@@ -86,8 +86,7 @@ class BranchedAttention(BranchWeightedAttention):
         """W^O, W1 and W2: each W^O_i, W1_i and W2_i is initialised as a separate matrix (Glorot), biases are 0.
 
         W^O_i and W2_i are M times as large, so that κ_i W^O_i and α_i W2_i start as they would without branch weights.
-        Otherwise a block adds almost nothing to its input for a long time: after 300 updates of the quickstart the loss
-        is 6.58 instead of 6.34 (the base's: 6.16).
+        Otherwise a block adds almost nothing to its input for a long time.
         """
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=False)
         self.fc1 = nn.Linear(self.embed_dim, ffn_dim)

@@ -51,7 +51,7 @@ def test_values_and_gradients_equal_the_equation(kind, neighbourhood, causal):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("neighbourhood", [1, 6])
 def test_cached_self_attention_equals_full(kind, neighbourhood):
-    """Of what came before nothing is kept but the neighbours."""
+    """Nothing that came before is kept but the neighbours."""
     module, x = build_attention(kind, neighbourhood), torch.randn(LENGTH, 3, MODEL, dtype=torch.double)
     full, _ = module(x, x, x, attn_mask=torch.full((LENGTH, LENGTH), float("-inf")).triu(1), need_weights=False)
     state, outputs = {}, []

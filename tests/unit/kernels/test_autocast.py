@@ -10,7 +10,7 @@ from user_dir.kernels.autocast import autocast
 
 
 class TwoProducts(nn.Module):
-    """Of one input, as a variant may have them."""
+    """Products of one input, as a variant may have them."""
 
     cfg = types.SimpleNamespace(autocast="bf16")
 

@@ -58,7 +58,7 @@ def test_one_thread_is_left_to_torch(plain_calls, monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("rows", [65, 7])
 def test_a_transposed_position_is_one_product(plain_calls, rows):
-    """Of the decoder's output [B, 1, d] torch would make B products, each with a copy of the matrix."""
+    """torch would make of the decoder's output [B, 1, d] B products, each with a copy of the matrix."""
     x, weight = torch.randn(1, rows, 600).transpose(0, 1), torch.randn(50, 600)
     torch.testing.assert_close(linear(x, weight), x @ weight.T, atol=1e-4, rtol=1e-4)
     assert plain_calls == [(rows, 600)]

@@ -35,7 +35,7 @@ def used(translator, **given):
 
 
 def test_a_recipe_keeps_those_that_it_sets(tmp_path):
-    """Of options of fairseq-generate; the last word counts."""
+    """Settings from options of fairseq-generate; the last word counts."""
     options = "--tokenizer moses --beam 4 --lenpen 0.6 --max-len-a 1 --beam 1 --max-len-b 10 --lenpen-form vaswani"
     search_settings.main([str(tmp_path / "search.json"), *options.split()])
     kept = {"beam": 1, "lenpen": 0.6, "lenpen_form": "vaswani", "max_len_a": 1, "max_len_b": 10}
@@ -45,7 +45,7 @@ def test_a_recipe_keeps_those_that_it_sets(tmp_path):
 
 
 def test_a_translator_takes_them(run):
-    """What a caller gives wins; without a file the defaults hold, with a part of them the others."""
+    """A caller's values win; without a file the defaults hold, with a part of them the others."""
     path, (_, data) = run
     assert used(Translator(path, data=data)) == DEFAULTS == {**DEFAULTS, "beam": 4, "lenpen": 1}
     keep(path, KEPT)

@@ -132,7 +132,7 @@ def test_a_text_too_long_is_cut_where_it_hurts_least(files):
 
 
 def test_sentences_are_translated_one_by_one(files):
-    """Of a text and its n best; as one if that is asked for."""
+    """Translations of a text and its n best; as one if that is asked for."""
     pytest.importorskip("sentencex")
     path, _ = files()
     translator = Translator(path)

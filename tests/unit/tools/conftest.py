@@ -111,7 +111,7 @@ def fairseq_log():
 
 @pytest.fixture
 def steps():
-    """Of a training of 110 updates: what fairseq says of intervals, validations and an epoch."""
+    """The log of a training of 110 updates: what fairseq says of intervals, validations and an epoch."""
     return {
         "train_inner": {
             50: {"loss": 10.5, "ppl": 1461.8, "wps": 4471.8, "lr": 5e-4, "wall": 20.0},

@@ -126,4 +126,4 @@ def test_bad_ablation_is_one_line(saved, subset, tmp_path, mistake, words):
     more = ["--subset", "valid", "--reference", str(reference)] if mistake == "subset" else []
     with pytest.raises(SystemExit, match=words) as stop:
         ablation.main([str(path), str(data), *more])
-    assert "\n" not in str(stop.value) and str(stop.value).startswith("ablate_branch_weights: ")
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("nmt-ablate-branch-weights: ")

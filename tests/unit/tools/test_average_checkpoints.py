@@ -63,7 +63,7 @@ def test_last_by_number_not_by_name(tmp_path, by, expected):
 @pytest.mark.parametrize("size", [1, 1_000_000])
 def test_a_full_disk_is_one_line(tmp_path, size):
     file = checkpoint(tmp_path / "a.pt", 1.0, big=torch.zeros(size))
-    with pytest.raises(SystemExit, match="average_checkpoints: .*No space left on device"):
+    with pytest.raises(SystemExit, match="nmt-average-checkpoints: .*No space left on device"):
         average_checkpoints.main([str(file), "--output", "/dev/full"])
 
 

@@ -90,7 +90,7 @@ def test_two_seeds_of_one_system_do_not_differ(comparison, files):
 
 
 def test_pairs_of_seeds(comparison, files):
-    """Of systems with the same seeds, in whatever order; scipy's paired t-test over sacrebleu's scores."""
+    """For systems with the same seeds, in whatever order; scipy's paired t-test over sacrebleu's scores."""
     runs = {name: [] for name in "ab"}
     for name, seed in itertools.product(runs, (1, 2, 3)):
         folder = files.folder / f"{name}.seed{seed}"
@@ -159,7 +159,7 @@ def test_bad_comparison_is_one_line(files, refusal, options, words):
     named = {letter: files.plain(0.4, seed) for seed, letter in enumerate("ABC")}
     named["short"] = files.write("short", ["one"])
     options = ["--output", files.folder / "report", *(named.get(word, word) for word in options.split())]
-    assert re.match(f"compare: .*{words}", refusal(compare.main, *options, "--reference", files.reference))
+    assert re.match(f"nmt-compare: .*{words}", refusal(compare.main, *options, "--reference", files.reference))
     assert not list(files.folder.glob("report*"))
 
 

@@ -188,7 +188,7 @@ def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, cont
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post", "pre"])
 @pytest.mark.parametrize("arch, options", [("vaswani_transformer_base", {}), ("relative_transformer_base", SHARED)])
 def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
-    """Of a sentence far longer than the tables."""
+    """With a sentence far longer than the tables."""
     model, path, data = saved(arch, **options, **norm)
     state = torch.load(path, weights_only=False)
     state["model"] = randomise(model, 3).state_dict()

@@ -238,7 +238,7 @@ def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words):
     split = [] if options.pop("prepared", None) else ["--pretokenised"]
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([*places, *split, *[word for pair in options.items() for word in pair]])
-    assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_attention: ")
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("nmt-plot-attention: ")
     assert not any(tmp_path.glob("a.*"))
 
 

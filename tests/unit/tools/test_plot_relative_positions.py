@@ -57,7 +57,7 @@ def test_input_of_a_post_norm_layer(checkpoint, family, layer_norm):
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_maps(checkpoint, norm):
-    """Of the second layer, by the equation: its mean input is the bias of the LayerNorm before it."""
+    """The second layer's, by the equation: its mean input is the bias of the LayerNorm before it."""
     path, model = checkpoint(encoder_normalize_before=norm, relative_distance=2)
     found = tool.maps(tool.load(path))
     assert {kind for _, kind in found} == {tool.KEYS, tool.VALUES, tool.SCORES} and len(found) == 6
@@ -100,4 +100,4 @@ def test_bad_input_is_one_line(checkpoint, tmp_path, mistake, words):
     output = {"format": "tables.xyz", "folder": "nowhere/tables.png"}.get(mistake, "tables.png")
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([str(path), "--output", str(tmp_path / output)])
-    assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_relative_positions: ")
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("nmt-plot-relative-positions: ")

@@ -110,7 +110,7 @@ def test_bad_input_is_one_line(tmp_path, content, more, words):
         (tmp_path / "train.log").write_text(content)
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([str(tmp_path / "train.log"), *more, "--output", str(tmp_path / "a.png")])
-    assert "\n" not in str(stop.value) and str(stop.value).startswith("plot_training: ")
+    assert "\n" not in str(stop.value) and str(stop.value).startswith("nmt-plot-training: ")
     assert not any(tmp_path.glob("a.*"))
 
 

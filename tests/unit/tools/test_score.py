@@ -118,7 +118,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake, words", MISTAKES, ids=[words[:20] for _, words in MISTAKES])
 def test_bad_input_is_one_line(files, refusal, mistake, words):
-    assert re.match(f"score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
+    assert re.match(f"nmt-score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
 
 
 def test_language_and_encoding(files, refusal):

@@ -168,7 +168,7 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
         tool.main([*command, "--too-long", "refuse"])
     assert not [*tmp_path.glob("out*")]
     tool.main(command)
-    said = "translate: line 2 has a sentence of 1500 subwords and the model takes 1023: translated in pieces\n"
+    said = "nmt-translate: line 2 has a sentence of 1500 subwords and the model takes 1023: translated in pieces\n"
     assert said in capsysbinary.readouterr().err.decode()
     assert (tmp_path / "out").read_text().count("\n") == 3
 
@@ -189,7 +189,7 @@ def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
     (tmp_path / "latin1").write_bytes("w1\nété\n".encode("latin-1").replace(b"\xe9t\xe9", b"w1 \xe9"))
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([*model, *more])
-    assert str(stop.value).startswith("translate: ") and "\n" not in str(stop.value)
+    assert str(stop.value).startswith("nmt-translate: ") and "\n" not in str(stop.value)
 
 
 @pytest.mark.parametrize(

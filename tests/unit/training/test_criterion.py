@@ -62,7 +62,7 @@ def test_loss_and_gradients_are_fairseqs(build, both, sample, monkeypatch, famil
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_options(build, both, sample, smoothing, sentence_avg, scale):
-    """Of the criterion, and of a loss that is scaled before its derivative is taken."""
+    """Gradients of the criterion, and of a loss that is scaled before its derivative is taken."""
     model = build("vaswani_transformer_base")
     options = {"label_smoothing": smoothing, "sentence_avg": sentence_avg}
     assert_same(*(outcome(loss_of, model, sample, scale) for loss_of in both(**options)), 1e-5)

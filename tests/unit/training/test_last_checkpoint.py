@@ -85,7 +85,7 @@ def test_nothing_to_go_on_from(prepare):
     [(2, 6, 1, 0), (1, 6, 2, 0), (4, 1, 2, 0), (2, 5, 3, 1), (2, 6, 2, 0), (2, 0, 1, 0), (1, 0, 2, 0)],
 )
 def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path, before, batches, processes, again):
-    """Of an epoch of 24 batches in their own order; `again` are seen twice. The file is only read."""
+    """The checkpoint of an epoch of 24 batches in their own order; `again` are seen twice. The file is only read."""
 
     def iterator(count, rank):
         sampler, numbers = [[number] for number in range(24)], range(24)

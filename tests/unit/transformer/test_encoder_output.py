@@ -22,7 +22,7 @@ def test_every_part_is_fairseqs(build, batch):
 
 
 def test_a_search_reads_it_once(build, batch, dictionary, monkeypatch):
-    """Of many steps with five sentences that end at different times, the first reads two parts."""
+    """In many steps with five sentences that end at different times, the first reads two parts."""
     read, as_it_is = [], Reordered.__getitem__
     monkeypatch.setattr(Reordered, "__getitem__", lambda self, name: read.append(name) or as_it_is(self, name))
     model = build("vaswani_transformer_base")

@@ -19,7 +19,7 @@ def kappa(attention: MultiheadAttention) -> list[float] | None:
 
 
 def attention(name: str, queries: list[str], keys: list[str], layers: list[MultiheadAttention], weights: list) -> dict:
-    """What the page has of the attention `name`: the subwords, and of each layer weights [h, T, S] in thousandths."""
+    """The page's data of the attention `name`: the subwords, and of each layer weights [h, T, S] in thousandths."""
     return {
         "name": name,
         "query": ATTENTIONS[name].query,

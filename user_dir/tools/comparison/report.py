@@ -40,7 +40,7 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
 
 
 def trainings(systems: list[System]) -> list[str]:
-    """What the run.json beside each run says of its training (examples/record.py); empty if one lacks it."""
+    """The training of each run, as the run.json beside it says (examples/record.py); empty if one lacks it."""
     files = {system.name: [run.path.with_name(RECORD) for run in system.runs] for system in systems}
     if not all(file.is_file() for of_system in files.values() for file in of_system):
         return []

@@ -1,4 +1,4 @@
-"""What the plots share: a figure without a window system, colours, and how it is saved."""
+"""Shared parts of the plots: a figure without a window system, colours, and how it is saved."""
 
 import logging
 import pathlib

@@ -1,4 +1,4 @@
-"""What a training costs in floating-point operations: those of the model, counted by torch, for what it was shown.
+"""Floating-point operations of a training: those of the model, counted by torch, for what it was shown.
 
 Vaswani et al. 2017 estimate theirs (Table 2) otherwise, as hours x GPUs x what a GPU sustains: what they paid for.
 """
@@ -21,7 +21,7 @@ IN_PLACE = {torch.ops.aten.baddbmm_: lambda added, x, y, **_: 2 * math.prod(x) *
 
 
 def operations(model: nn.Module, source: int, target: int) -> int:
-    """Of matrix products, forward and backward, for a pair of sentences of so many subwords; a multiply-add is two."""
+    """Operations of the matrix products, forward and backward, for a pair of sentences of so many subwords."""
     source_tokens, target_tokens = (torch.full((1, length), 4) for length in (source, target))
     # torch knows no operations of its fused attention on CPUs; the other one has the same products.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=IN_PLACE) as counter:

@@ -20,7 +20,7 @@ JSON = re.compile(r"\{\"epoch\": .*\}")
 
 
 def read_line(line: str) -> tuple[str, dict] | None:
-    """What the line is about and its values.
+    """The kind of a line, and its values.
 
     About "train_inner" (the updates since the last such line), "train" (an epoch), or a validation set by its name.
     """

@@ -109,5 +109,6 @@ def opened(args: argparse.Namespace) -> TextTranslator:
     else:
         translator = ExportedTranslator(export, **given)
     if args.engine is None:
-        print("translate: with", f"torch, because {reason}" if reason else f"CTranslate2: {export}", file=sys.stderr)
+        engine = f"torch, because {reason}" if reason else f"CTranslate2: {export}"
+        print(f"nmt-translate: with {engine}", file=sys.stderr)
     return translator

@@ -1,4 +1,4 @@
-"""What a training costs: a model's products, counted by hand for the plain one, and what a log says of a training."""
+"""The cost of a training: a model's products, counted by hand for the plain one, and what a log says of it."""
 
 import pytest
 

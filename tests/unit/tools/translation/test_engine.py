@@ -56,7 +56,7 @@ def translated(capsys):
 
 def test_the_same_translation_from_the_run_its_average_and_torch(folder, translated):
     text, said = translated(folder)
-    assert said == f"translate: with CTranslate2: {folder}/ctranslate2\n" and text.strip()
+    assert said == f"nmt-translate: with CTranslate2: {folder}/ctranslate2\n" and text.strip()
     assert translated(folder / "average.pt") == (text, said)
     assert translated(folder, "--engine", "ctranslate2") == (text, "")
     assert translated(folder, "--engine", "torch") == (text, "")
@@ -73,7 +73,8 @@ def test_a_stale_export_is_not_used(folder, translated):
     expected = translated(folder, "--engine", "torch")[0]
     text, said = translated(folder)
     assert text == expected and fingerprint(path) != exported
-    assert said == f"translate: with torch, because {folder}/ctranslate2 was exported from another file than {path}\n"
+    reason = f"{folder}/ctranslate2 was exported from another file than {path}"
+    assert said == f"nmt-translate: with torch, because {reason}\n"
     with pytest.raises(SystemExit, match=f"nmt-export-ctranslate2 {path} --output {folder}/ctranslate2$"):
         translated(folder, "--engine", "ctranslate2")
     export_ctranslate2.main([str(path), "--output", str(folder / "ctranslate2")])  # in place of the other
@@ -97,7 +98,7 @@ def test_other_settings_of_beam_search_and_rounded_weights(folder, translated):
     ids=lambda options: options[0],
 )
 def test_options_that_need_torch(folder, translated, options):
-    assert translated(folder, *options)[1] == f"translate: with torch, because {options[0]} is given\n"
+    assert translated(folder, *options)[1] == f"nmt-translate: with torch, because {options[0]} is given\n"
 
 
 def test_a_gpu(folder, translated, monkeypatch):
