@@ -44,7 +44,11 @@ case $size in
   *) published_updates=$base_updates published_average=$base_average attention_dropout=$base_dropout ;;
 esac
 # Only the papers' own corpus is trained with all their settings.
-if [ "$corpus" = wmt14 ]; then training=(--attention-dropout "$attention_dropout" "${training[@]}"); fi
+if [ "$corpus" = wmt14 ]; then
+  training=(--attention-dropout "$attention_dropout" "${training[@]}")
+  # Ahmed et al. 2017, 4.1: residual dropout is the same, in English-French, too.
+  [ "$attention_dropout" = 0.0 ] || training=(--dropout "$attention_dropout" "${training[@]}")
+fi
 
 model=(--arch "${family}_$size")
 if [ "$family" = transformer ]; then  # fairseq's own has neither our options nor our names of sizes

@@ -72,7 +72,7 @@ class VariantConfig(TransformerConfig):
     branch_weights: ChoiceEnum(["simplex", "softmax", "random"]) = option(
         "simplex",
         "keep κ and α on the simplex (--optimizer fused_adam does), or make them the softmax of free weights, or draw "
-        "them at each training step and use 1/M afterwards (Ahmed et al. 2017, sections 3 and 4.4, found both worse)",
+        "them in each forward pass of training and evaluate with 1/M (Ahmed et al. 2017, 3 and 4.4, found both worse)",
     )
     top_branches: Optional[int] = option(
         None, "use only this many branches, those with the largest α (Ahmed et al. 2017, section 4.5); default: all"
@@ -135,6 +135,11 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branch_residual == "shared" and cfg.branched_attention in ("both", "both_halves"):
         given = f"--branched-attention self or encoder_decoder, not {cfg.branched_attention}"
         yield f"--branch-residual shared needs {given}: omit --branched-attention"
+    if cfg.branch_weights == "random":  # evaluation uses 1/M for all branches
+        for name, default in (("top_branches", None), ("branch_weights_init", "uniform")):
+            if (value := getattr(cfg, name)) != default:
+                option = f"--{name.replace('_', '-')} {value}"
+                yield f"{option} does not go with --branch-weights random, which evaluates with 1/M: omit one of them"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():

@@ -9,6 +9,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.adam import Adam
 
+from user_dir.attention.multihead import MultiheadAttention
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES, SIZES
 from user_dir.weighted.heads import branched_blocks
@@ -97,8 +98,9 @@ def test_relative_positions(build):
 
 
 def test_branches(build):
+    wide = build("weighted_transformer_base", encoder_layers=3, decoder_embed_dim=32)
     model = build("weighted_transformer_base", encoder_layers=3)
-    assert model.branch_training.lr_scale == pytest.approx((16 / 3) ** -0.5)
+    assert model.branch_training.lr_scale == wide.branch_training.lr_scale == pytest.approx((16 / 3) ** -0.5)
     places = {(name.split(".")[0], name.split(".")[3]) for name in branched_blocks(model)}
     assert places == {("encoder", "self_attn"), ("decoder", "self_attn")}
     for where, attentions in (("encoder_decoder", {"encoder_attn"}), ("both_halves", {"self_attn", "encoder_attn"})):
@@ -132,6 +134,7 @@ def test_the_letters_matrices_begin_m_times_as_large(build):
         bound = scale * (6 / (d + rows)) ** 0.5
         for matrix in matrices:
             assert bound * 0.9 < matrix.abs().max() <= bound
+    assert not block.fc1.bias.any() and not block.fc2.bias.any()
 
 
 def test_dropout_of_branches(build):
@@ -141,6 +144,19 @@ def test_dropout_of_branches(build):
         assert layer.self_attn.residual_dropout_module.p == layer.dropout_module.p == dropout
         assert layer.self_attn.dropout_module.p == 0  # of attention weights
     assert FAMILIES["weighted_transformer"].attention_dropout == (0.1, 0.3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_is_that_of_the_options(build, family):
+    given = {"attention_dropout": 0.2, "activation_dropout": 0.3, "activation_fn": "gelu"}
+    for residual in {"none", "shared", "per_branch"} if "branch" in str(FAMILIES[family].options) else {"per_branch"}:
+        model = build(f"{family}_base", branch_residual=residual, **given)
+        attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
+        assert len(attentions) == 6 and {attention.dropout_module.p for attention in attentions} == {0.2}
+        ffns = [module for module in model.modules() if hasattr(module, "activation_dropout_module")]
+        used = [ffn for ffn in ffns if getattr(ffn, "fc1", None) is not None]
+        assert len(used) >= 4 and {ffn.activation_dropout_module.p for ffn in used} == {0.3}
+        assert {ffn.activation_fn.__name__ for ffn in used} == {"gelu"}
 
 
 def test_what_a_branch_sees(build):

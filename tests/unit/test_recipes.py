@@ -373,6 +373,8 @@ def test_attention_weights_are_dropped_as_in_the_familys_paper(size, dropout):
     """On the papers' own corpus; on others all families are trained alike."""
     for family, expected in (("weighted_transformer", dropout), ("vaswani_transformer", "0.0")):
         assert option(plan("wmt14.sh", FAMILY=family, SIZE=size), "--attention-dropout") == expected
+    french = plan("wmt14.sh", FAMILY="weighted_transformer", SIZE=size, TARGET="fr")
+    assert option(french, "--dropout") == dropout  # Vaswani et al. have 0.1 in both
     assert "--attention-dropout" not in plan("iwslt14.sh", FAMILY="weighted_transformer")
 
 

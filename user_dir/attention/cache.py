@@ -92,7 +92,7 @@ def keep(attention, incremental_state: dict, cache: Cache | SourceCache):
 
 def with_room(buffer: Tensor | None, length: int, new: Tensor) -> Tensor:
     """A buffer [more than `length`, B, h, d_z] with the first `length` positions of `buffer`; `new`: [B, h, 1, d_z]."""
-    if buffer is not None and length < len(buffer):
+    if buffer is not None and length < len(buffer) and not new.requires_grad:  # autograd needs what it held before
         return buffer
     grown = new.new_empty(max(1, 2 * length), *new.squeeze(2).shape)
     if length:

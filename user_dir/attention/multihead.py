@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..kernels.products import linear
 from .cache import ONE_ORDER, Cache, SourceCache, cache_of, keep, shared_beams, ungroup_beams
-from .masks import visible_keys
+from .masks import additive, visible_keys
 
 # Up to this many keys the derivative of torch's CPU kernel is slower in bfloat16 than in float32 with casts: 3 to 5
 # times with 16 keys, 1.4 to 1.6 times with 64; equally fast with 256.
@@ -78,7 +78,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         with torch.autocast(q.device.type, enabled=False):
             scores = q.to(wide) @ k.to(wide).mT * self.key_dim**-0.5  # [B, h, T, S]
             if mask is not None:
-                scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+                scores = scores + additive(mask, wide)
             weights = torch.softmax(scores, dim=-1)
             return (F.dropout(weights, dropout) @ v.to(wide)).to(q.dtype), weights.to(q.dtype)
 

@@ -42,7 +42,8 @@ class Block(NamedTuple):
 class RelativeAttention(torch.autograd.Function):
     """z of eq. 3 from projected queries, keys and values.
 
-    With ∂ for the loss's derivative: ∂α_ij = ∂z_i (v_j + a^V_ij)ᵀ and ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that
+    With ∂ for the loss's derivative: ∂α_ij = ∂z_i (v_j + a^V_ij)ᵀ, plus that of a loss of alignments, and
+    ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that
     ∂α is made as e is and ∂q from ∂e as z from α. ∂w^K is ∂e summed by distance times the queries, ∂w^V is α summed by
     distance times ∂z.
     """
@@ -51,10 +52,7 @@ class RelativeAttention(torch.autograd.Function):
     def forward(
         ctx, q, k, v, mask, table_k, table_v, radius: int, first_query: int, dropout: float, need_weights: bool
     ):
-        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at_least_float32, or None.
-
-        The weights that it returns have no derivative.
-        """
+        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at_least_float32, or None."""
         ctx.narrow, wide, positions = q.dtype, at_least_float32(q.dtype), k.size(2)
         q, k, v = (heads_first(x, wide) for x in (q, k, v))
         q.mul_(q.size(3) ** -0.5)
@@ -80,13 +78,13 @@ class RelativeAttention(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, table_k, table_v, sums, *kept)
         if need_weights:
             all_weights = all_weights.transpose(0, 1).to(ctx.narrow)
-            ctx.mark_non_differentiable(all_weights)
         return z.transpose(0, 1).to(ctx.narrow), all_weights
 
     @staticmethod
-    def backward(ctx, grad_z, _):
+    def backward(ctx, grad_z, grad_weights):
         q, k, v, table_k, table_v, sums_v, *kept = ctx.saved_tensors  # q / √d_k
         grad_z = heads_first(grad_z, q.dtype)
+        grad_weights = None if grad_weights is None else heads_first(grad_weights, q.dtype)  # of a loss of alignments
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         sums_k = None if table_k is None else q.new_zeros(*q.shape[:3], table_k.size(1))
         of_table = products(grad_z, table_v)
@@ -96,6 +94,8 @@ class RelativeAttention(torch.autograd.Function):
             grad_e = torch.bmm(own_grad_z, part(v, group, block.seen).mT)
             add_by_distance(grad_e, part(of_table, group, block.queries), block)
             grad_e.mul_(dropped)
+            if grad_weights is not None:
+                grad_e.addcmul_(weights, part(grad_weights, group, block.queries)[..., block.seen])
             grad_e.addcmul_(weights, grad_e.sum(dim=-1, keepdim=True), value=-1)
             part(grad_q, group, block.queries).baddbmm_(grad_e, part(k, group, block.seen), beta=0)
             part(grad_k, group, block.seen).baddbmm_(grad_e.mT, own_q)

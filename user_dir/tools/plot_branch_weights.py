@@ -49,6 +49,7 @@ def draw(found: Curves, title: str):
     layers = sorted({layer for _, layer in found})
     figure = new_figure(3.6 * len(columns) + 0.6, 1.9 * len(layers) + 1.6, title)
     axes = figure.subplots(len(layers), len(columns), squeeze=False, sharex=True, sharey=True)
+    legend = []  # of the panel with the most branches: encoder and decoder may have different numbers
     for line, layer in zip(axes, layers):
         for axis, column in zip(line, columns):
             if (column, layer) not in found:
@@ -62,13 +63,14 @@ def draw(found: Curves, title: str):
             for number, curve in enumerate(zip(*points)):
                 style = {"linewidth": 1.2, "label": f"branch {number + 1}", **mark, **line_style(number)}
                 lines += axis.plot(updates, curve, **style)
+            legend = max(legend, lines, key=len)
             if layer == layers[0]:
                 axis.set_title(column, fontsize=10)
             if (column, layer + 1) not in found:  # encoder and decoder may differ in depth
                 axis.set_xlabel("updates")
                 axis.tick_params(labelbottom=True)
         line[0].set_ylabel(f"layer {layer}")
-    figure.legend(handles=lines, loc="outside lower center", ncols=min(8, len(lines)))
+    figure.legend(handles=legend, loc="outside lower center", ncols=min(8, len(legend)))
     return figure
 
 

@@ -19,6 +19,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
+from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 CHUNK = 2**23  # logits at a time; with fewer, W and its gradient for 37,000 words are read for too few tokens
@@ -29,13 +30,16 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients and values in the log.
 
     fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, weights in float16
-    (where the loss is scaled before its gradient is computed), models without a plain output projection, and
-    pytorch_ddp with --find-unused-parameters, which considers a projection outside the model's own call unused.
+    (where the loss is scaled before its gradient is computed), models with another output layer than fairseq's plain
+    projection, and pytorch_ddp with --find-unused-parameters, which considers a projection outside the model's own call
+    unused.
     """
 
     def forward(self, model, sample, reduce=True):
         projection = getattr(getattr(model, "decoder", None), "output_projection", None)
+        layer = getattr(getattr(model, "decoder", None), "output_layer", None)
         plain = isinstance(projection, nn.Linear) and projection.bias is None
+        plain = plain and getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
         if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
@@ -46,7 +50,9 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         features, target = features.flatten(0, 1).index_select(0, rows), target.index_select(0, rows)
         cast = torch.bfloat16 if getattr(model.decoder.cfg, "autocast", "off") == "bf16" else features.dtype
         training = torch.is_grad_enabled()  # the Function cannot see it
-        loss, nll_loss, correct = ProjectedLoss.apply(features, projection.weight, target, self.eps, cast, training)
+        loss, nll_loss, correct = ProjectedLoss.apply(
+            features, projection.weight, target, self.eps, cast, training, self.report_accuracy
+        )
         log = {
             "loss": loss.data,
             "nll_loss": nll_loss,
@@ -62,13 +68,16 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 class ProjectedLoss(torch.autograd.Function):
     """The loss summed over tokens, from features [N, d], weight [V, d] and target [N], and its gradient.
 
-    smoothing: ε; cast: the type of the products; training: whether to compute the gradient
+    smoothing: ε; cast: the type of the products
+    training, accuracy: whether to compute the gradient, and to count
     Returns the loss and, without derivative, the negative log-likelihood and the number of tokens whose correct word
-    is the most probable one.
+    is the most probable one (the first of equal ones), 0 if they are not counted.
     """
 
     @staticmethod
-    def forward(ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, training: bool):
+    def forward(
+        ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, training: bool, accuracy: bool
+    ):
         tokens, vocabulary = len(target), len(weight)
         e = smoothing / (vocabulary - 1)
         right = 1 - smoothing - e
@@ -88,7 +97,8 @@ class ProjectedLoss(torch.autograd.Function):
             y = target[rows, None]
             logit_y = logits.gather(1, y)  # [chunk, 1]
             highest = logits.amax(1, keepdim=True)  # max(1), which finds the word, too, takes seven times as long
-            correct += (logit_y == highest).sum()
+            if accuracy:
+                correct += (logits.argmax(1) == target[rows]).sum()
             torch.softmax(logits, dim=1, out=logits)
             lse = highest - logits.amax(1, keepdim=True).log()  # the largest probability is at least 1/V
             nll_loss += (lse - logit_y).sum()
@@ -112,4 +122,4 @@ class ProjectedLoss(torch.autograd.Function):
         gradients = ctx.saved_tensors
         if grad.device.type != "cpu" or grad != 1:
             gradients = [x if x is None else x * grad.to(x.dtype) for x in gradients]
-        return *gradients, None, None, None, None
+        return *gradients, None, None, None, None, None

@@ -5,7 +5,8 @@
     Branched(Q, K, V) = Σ_i α_i · FFN_i(head̄_i),   FFN_i(x) = max(0, x W1_i + b1_i) W2_i + b2_i   (eq. 7)
 
 with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It replaces both attention and FFN of a Transformer layer. The paper keeps the
-Transformer's residual connections and does not say where. With x = Q, the block's input, --branch-residual is
+Transformer's residual connections and does not say where. With x = Q, the block's input (pre-norm: its LayerNorm),
+--branch-residual is
 
     none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           BranchedAttention
     per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b/M   ResidualBranchedAttention

@@ -27,7 +27,7 @@ class BranchWeightedAttention(MultiheadAttention):
         branches: M, which divides the number of heads (default: one branch per head)
         softmax: κ and α are the softmax of free weights, which Ahmed et al. found worse than the simplex
         random: κ and α are initialised at random instead of with 1/M
-        drawn: κ and α are never learned: each training step draws them, and evaluation uses their initial values
+        drawn: κ and α are never learned: each forward pass of training draws them, and evaluation uses 1/M
         top: only the `top` branches with the largest α_i are used (default: all)
         others: as in MultiheadAttention
 

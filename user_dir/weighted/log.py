@@ -41,9 +41,12 @@ class BranchLog:
 
     def value(self, name: str, _) -> str | float:
         if self.values is None:
-            weights = torch.stack([w.detach().float() for block in self.blocks.values() for w in block.kappa_alpha()])
-            entropies = torch.special.entr(weights).sum(1, keepdim=True)
+            # Encoder and decoder may have different numbers of branches.
+            weights = [w.detach().float() for block in self.blocks.values() for w in block.kappa_alpha()]
+            entropies = torch.stack([torch.special.entr(w).sum() for w in weights])
+            numbers = iter(torch.cat([*weights, entropies]).tolist())
+            rows = [[f"{next(numbers):.4f}" for _ in w] for w in weights]
             self.values = {}
-            for key, (*row, entropy) in zip(self.names, torch.cat([weights, entropies], dim=1).tolist(), strict=True):
-                self.values |= {key: "/".join(f"{weight:.4f}" for weight in row), f"{key}_entropy": round(entropy, 3)}
+            for key, row, entropy in zip(self.names, rows, numbers, strict=True):
+                self.values |= {key: "/".join(row), f"{key}_entropy": round(entropy, 3)}
         return self.values[name]

@@ -20,11 +20,12 @@ def build_attention(**options):
     return RelativeMultiheadAttention(MODEL, 2, distance=2, self_attention=True, **options).double()
 
 
+@pytest.mark.parametrize("read", [False, True], ids=["heads alone", "heads and weights"])
 @pytest.mark.parametrize("pieces", [{}, {"KEPT": 0, "QUERIES": 2, "SCORES": 30}], ids=["kept", "computed again"])
-def test_derivative_is_right_with_dropout(pieces, monkeypatch):
+def test_derivative_is_right_with_dropout(pieces, read, monkeypatch):
     """With the same weights dropped, the derivative along a direction is the difference quotient.
 
-    d_k and d_v are free.
+    d_k and d_v are free. A loss of alignments reads the weights, too.
     """
     for name, value in pieces.items():
         monkeypatch.setattr(relative_kernel, name, value)
@@ -34,7 +35,8 @@ def test_derivative_is_right_with_dropout(pieces, monkeypatch):
 
     def loss():
         torch.manual_seed(4)
-        return module(x, x, x, need_weights=False)[0].square().sum()
+        heads, weights = module(x, x, x, need_weights=read, need_head_weights=read)
+        return heads.square().sum() + (3 * weights[..., 1].square().sum() if read else 0)
 
     for tensor, gradient in zip(inputs, torch.autograd.grad(loss(), inputs)):
         step = 1e-6 * torch.randn_like(tensor)

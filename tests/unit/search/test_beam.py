@@ -9,6 +9,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationTask
+from fairseq.token_generation_constraints import pack_constraints
 
 from user_dir.errors import InputError
 from user_dir.search import beam as generator
@@ -44,6 +45,8 @@ LEFT_TO_FAIRSEQ = {
     "diverse beams": {"diverse_beam_groups": 2},
     "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
     "as many beams as words": {"beam": 40},
+    "constraints": {"constraints": pack_constraints([[torch.tensor([7, 8])]] * 5)},
+    "suppressed words": {"suppressed": [7, 9]},
 }
 FORMS = ("fairseq", "vaswani")  # of the length penalty
 
@@ -72,11 +75,14 @@ def search(dictionary, batch):
     """search(task, models, …): hypotheses of the generator that the task builds, for these sources."""
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
 
-    def search(task, models, *, prefix=None, form="fairseq", **options):
+    def search(task, models, *, prefix=None, constraints=None, suppressed=(), form="fairseq", **options):
         args = argparse.Namespace(**{"beam": 4, "max_len_b": 12, **options})
-        built = task(CheckedTranslationConfig(lenpen_form=form), dictionary, dictionary).build_generator(models, args)
+        args.constraints = None if constraints is None else "ordered"
+        more = {"tokens_to_suppress": [dictionary[word] for word in suppressed]}
+        task = task(CheckedTranslationConfig(lenpen_form=form), dictionary, dictionary)
+        built = task.build_generator(models, args, extra_gen_cls_kwargs=more)
         torch.manual_seed(1)
-        return built.generate(models, sample, prefix_tokens=prefix)
+        return built.generate(models, sample, prefix_tokens=prefix, constraints=constraints)
 
     return search
 
@@ -104,6 +110,12 @@ def test_hypotheses(models, both, family, options):
     assert_same(found, expected)
     if options == "beams":  # what makes the test worth something
         assert len({len(hypothesis) for hypothesis in words(found)}) > 3
+
+
+def test_no_hypothesis_is_longer_than_the_models_positions(models, both):
+    found, expected = both(models(max_target_positions=9), max_len_b=40)
+    assert_same(found, expected)
+    assert max(len(hypothesis) for hypothesis in words(found)) == 9
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -162,6 +174,13 @@ def test_left_to_fairseq(models, both, options):
     assert_same(*both(models(), left=True, **LEFT_TO_FAIRSEQ[options]))
 
 
+def test_constraints_without_a_search_that_keeps_them_are_refused(models, dictionary, batch):
+    ours, task = models(), CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    built = task.build_generator(ours, argparse.Namespace(beam=4))
+    with pytest.raises(NotImplementedError):
+        built.generate(ours, {"net_input": batch}, constraints=LEFT_TO_FAIRSEQ["constraints"]["constraints"])
+
+
 def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
     (ours,), stock = models(), build("transformer")
     stock.load_state_dict(ours.state_dict())
@@ -171,6 +190,14 @@ def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
     found, expected = both([unprepared], left=True)
     assert_same(found, expected)
     assert found[0][0]["attention"].numel() > 0
+
+
+def test_a_language_model_is_left_to_fairseq(models, dictionary):
+    ours, task = models(), CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    for language_model in (None, ours[0].decoder):
+        more = {"lm_model": language_model}
+        built = task.build_generator(ours, argparse.Namespace(beam=4), extra_gen_cls_kwargs=more)
+        assert built.is_plain_beam_search() == (language_model is None)
 
 
 def test_alignments_have_fairseqs_generator(models, dictionary):

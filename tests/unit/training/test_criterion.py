@@ -75,6 +75,11 @@ def test_accuracy(build, both, sample):
         sample["target"][0, :3] = guesses[0, :3]  # three that are right
     ours, theirs = (loss_of(model, sample)[2] for loss_of in both(report_accuracy=True))
     assert ours["n_correct"] == theirs["n_correct"] >= 3 and ours["total"] == theirs["total"]
+    with torch.no_grad():
+        model.decoder.output_projection.weight.zero_()  # all words are equally probable, and the first one counts
+        sample["target"][0, 0] = 0
+    ours, theirs = (loss_of(model, sample)[2] for loss_of in both(report_accuracy=True))
+    assert ours["n_correct"] == theirs["n_correct"] == 1
 
 
 @pytest.mark.parametrize("autocast", ["off", "bf16"])
@@ -108,7 +113,19 @@ def test_nothing_but_padding_costs_nothing(build, both, sample):
         assert loss == 0 and all(not gradient.any() for gradient in gradients.values())
 
 
+def test_the_loss_of_bfloat16_products_is_computed_in_float32():
+    """Logits are rounded, as the layer before rounds, and nothing after that."""
+    torch.manual_seed(1)
+    x, weight, target = torch.randn(40, 16), torch.randn(50, 16), torch.randint(50, (40,))
+    logits = (x.bfloat16() @ weight.bfloat16().T).float()
+    loss, nll_loss, _ = ProjectedLoss.apply(x, weight, target, 0.0, torch.bfloat16, False, False)
+    expected = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(nll_loss, expected, rtol=1e-5, atol=0)
+
+
 LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
+LIMITS += [{"own_output_layer": True}]
 
 
 @pytest.mark.parametrize("call", LIMITS, ids=str)
@@ -122,6 +139,9 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
         model = model.half()
     if "bias" in call:
         model.decoder.output_projection = torch.nn.Linear(16, 50)
+    if "own_output_layer" in call:
+        own = type("Own", (type(model.decoder),), {"output_layer": lambda self, x: self.output_projection(x).tanh()})
+        model.decoder.__class__ = own
     model.find_unused_parameters = "find_unused" in call  # as DistributedDataParallel has it
     options = {name: value for name, value in call.items() if name == "ignore_prefix_size"}
     ours, theirs = (loss_of(model, sample, call.get("reduce", True))[0] for loss_of in both(**options))

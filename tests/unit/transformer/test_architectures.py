@@ -39,6 +39,14 @@ def test_dropout_is_the_papers(size, dropout):
     assert parse("--arch", f"vaswani_transformer_{size}").dropout == dropout
 
 
+def test_sizes_of_fairseqs_recipes():
+    """Multi30k's transformer_tiny of Wu et al. 2021, and fairseq's transformer_iwslt_de_en."""
+    assert SIZES["tiny"] == (4, 128, 256, 4, 0.1)
+    stock = parse("--arch", "transformer_iwslt_de_en")
+    names = "layers embed_dim ffn_embed_dim attention_heads".split()
+    assert SIZES["iwslt_de_en"] == (*(getattr(stock, f"encoder_{name}") for name in names), stock.dropout)
+
+
 def test_decoder_follows_encoder_widths_as_in_fairseq():
     args = parse("--arch", "vaswani_transformer_base", "--encoder-embed-dim", "64", "--decoder-ffn-embed-dim", "32")
     assert (args.decoder_embed_dim, args.decoder_output_dim, args.decoder_input_dim) == (64, 64, 64)

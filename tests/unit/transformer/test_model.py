@@ -72,6 +72,21 @@ def test_cached_decoding_equals_full(build, batch, arch, norm):
 
 
 @every_architecture
+def test_gradients_through_cached_decoding(build, batch, arch, norm):
+    """Those of decoding all positions at once, as in training with sequences that the model has found."""
+    results, tokens = [], torch.arange(4, 24).unflatten(0, (5, 4))
+    for cached in (False, True):
+        model = build(arch, **norm).double()
+        encoder_out, state = model.encoder(batch["src_tokens"], batch["src_lengths"]), {}
+        prefixes = [tokens[:, : length + 1] for length in range(4)] if cached else [tokens]
+        options = {"encoder_out": encoder_out, "incremental_state": state if cached else None}
+        logits = torch.cat([model.decoder(prefix, **options)[0] for prefix in prefixes], dim=1)
+        logits.square().sum().backward()
+        results.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    torch.testing.assert_close(*results)
+
+
+@every_architecture
 def test_every_parameter_gets_a_gradient(build, batch, arch, norm):
     model = build(arch, **norm).train()
     torch.nn.functional.cross_entropy(model(**batch)[0].flatten(0, 1), batch["prev_output_tokens"].flatten()).backward()
@@ -135,6 +150,14 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
     model.make_generation_fast_(need_attn=False)
     assert step_by_step(model) is None
     assert model(**batch)[1]["attn"][0] is not None  # of a whole hypothesis: fairseq's alignments and scores have them
+
+
+@every_architecture
+def test_autocast_of_targets_of_one_word(build, batch, arch, norm):
+    batch["prev_output_tokens"] = batch["prev_output_tokens"][:, :1]
+    model = build(arch, **norm, autocast="bf16", relative_attention="self").train()
+    model(**batch)[0].float().logsumexp(-1).sum().backward()
+    assert torch.isfinite(model.decoder.embed_tokens.weight.grad).all()
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -49,10 +49,11 @@ def test_equal_weights_are_the_transformer(build, batch, norm):
     torch.testing.assert_close(ours(**batch)[0], stock(**batch)[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("weights", [{}, {"branch_weights": "softmax"}, {"top_branches": 3}], ids=str)
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
-def test_equals_the_sum_over_branches(build, family, norm):
+def test_equals_the_sum_over_branches(build, family, weights, norm):
     """Encoder layer: u = x + Σ M κ_i head_i W^O_i + b; u + Σ M α_i FFN_i(u), in float64, with all gradients."""
-    model = shared(build, f"{family}_base", branch_weights_init="random", **norm)
+    model = shared(build, f"{family}_base", branch_weights_init="random", **weights, **norm)
     layer = model.double().encoder.layers[0]
     for bias in (layer.self_attn.out_proj.bias, layer.fc2.bias):
         torch.nn.init.normal_(bias)
@@ -63,9 +64,11 @@ def test_equals_the_sum_over_branches(build, family, norm):
     w_o = [part.T for part in attention.out_proj.weight.chunk(BRANCHES, dim=1)]
     parts = zip(layer.fc1.weight.chunk(BRANCHES), layer.fc1.bias.chunk(BRANCHES), layer.fc2.weight.chunk(BRANCHES, 1))
     ffns = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=0) for w1, b1, w2 in parts]
-    ffns[0] = functools.partial(ffns[0], b2=layer.fc2.bias / (BRANCHES * attention.alpha[0]))  # once, unweighted
+    kappa, alpha = attention.kappa_alpha()
+    best = alpha.argmax().item()
+    ffns[best] = functools.partial(ffns[best], b2=layer.fc2.bias / (BRANCHES * alpha[best]))  # once, unweighted
     norms = (second, identity, identity) if norm else (identity, first, second)
-    parameters = (attention.kappa, attention.alpha, w_o, attention.out_proj.bias, ffns, norms)
+    parameters = (kappa, alpha, w_o, attention.out_proj.bias, ffns, norms)
     expected = equations.transformer_with_branch_weights(x, heads.unbind(2), *parameters)
     assert_same_with_gradients(layer(x, None), expected, layer, x)
 
@@ -93,8 +96,9 @@ def test_folds_into_a_plain_transformer(build, batch, dictionary, norm, where):
 
 
 def test_drawn_branches_are_the_same_in_both_sublayers(build):
-    """With --top-branches, too: those of the largest α of one draw."""
-    layer = shared(build, branch_weights="random", top_branches=1, dropout=0.0).encoder.layers[0].train()
+    """Seen where only the branch of the largest α of a draw is used."""
+    layer = shared(build, branch_weights="random", dropout=0.0).encoder.layers[0].train()
+    layer.self_attn.top = 1
     for _ in range(10):
         layer.zero_grad()
         layer(torch.randn(9, 5, 16), None)[..., 0].sum().backward()
@@ -111,6 +115,13 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
 
     assert count(shared(build)) == count(build("vaswani_transformer_base")) + 4 * 2 * BRANCHES
     assert isinstance(shared(build).encoder.layers[0].fc2, WeightedLinear)
+
+
+@pytest.mark.parametrize("other", [{"top_branches": 2}, {"branch_weights_init": "random"}], ids=str)
+def test_drawn_branches_are_evaluated_with_equal_weights_alone(build, other):
+    (option,) = other
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*--branch-weights random"):
+        build(WEIGHTED, branch_weights="random", **other)
 
 
 @pytest.mark.parametrize("where", ["both", "both_halves"])

@@ -1,5 +1,7 @@
 """κ and α in fairseq's log: as the last update left them, fetched from the device when a line is written."""
 
+import math
+
 import pytest
 import torch
 from fairseq.logging import metrics
@@ -39,3 +41,13 @@ def test_branch_weights_are_looked_at_only_when_a_line_is_written(build, batch, 
             for name in names:  # numbers, which TensorBoard draws
                 assert values[f"{name}_entropy"] == pytest.approx(entropy, abs=1e-3)
             assert all(len(name) < 26 for name in values)
+
+
+def test_encoder_and_decoder_may_have_other_numbers_of_branches(build):
+    model = build("weighted_transformer_base", decoder_attention_heads=2)
+    with metrics.aggregate() as log:
+        model.branch_log.follow()
+        values = log.get_smoothed_values()
+    assert (values["kappa_enc1"], values["alpha_dec2"]) == ("/".join(["0.2500"] * 4), "0.5000/0.5000")
+    assert values["alpha_enc2_entropy"] == pytest.approx(math.log(4), abs=1e-3)
+    assert values["kappa_dec1_entropy"] == pytest.approx(math.log(2), abs=1e-3)
