@@ -81,6 +81,8 @@ MODELS = [
 ]
 # These are checked when the options have become a configuration, or when there is a model to optimize.
 OPTIMIZERS = [
+    (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
+    (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
     (PLAIN, "--bf16", "--bf16 .*: train with --autocast bf16"),
     (PLAIN, "--fp16 --autocast bf16", "--autocast bf16 .*--fp16 .*: omit one"),
     (PLAIN, "--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16 .*: omit one"),

@@ -5,6 +5,7 @@ sentence fits into a batch, its error comes from the data loader's thread and na
 too long, its error comes after the first epoch.
 """
 
+import argparse
 import importlib.util
 import pathlib
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import infer_language_pair
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.utils import split_paths
 from torch import nn
 
@@ -21,6 +23,13 @@ from ..checkpoints.files import load
 from ..config import VariantConfig
 from ..errors import InputError
 from .last_checkpoint import LAST
+
+# Options that select a part of a model, and those that have no effect without it.
+PARTS = {
+    "relative_positions": ("relative_distance", "relative_tables"),
+    "restricted_attention": ("neighbourhood",),
+    "branched_attention": ("branch_residual", "branches", "branch_weights", "top_branches", "branch_weights_init"),
+}
 
 
 def refuse_folder(task_cfg) -> None:
@@ -65,6 +74,7 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
+    faults += without_effect(model_options)
     if getattr(model_options, "autocast", "off") != "off" and options.fp16:
         faults.append("--autocast bf16 is for float32 parameters, which --fp16 makes float16: omit one of them")
     folder, pair = pathlib.Path(split_paths(task.cfg.data)[0]), (task.cfg.source_lang, task.cfg.target_lang)
@@ -84,6 +94,23 @@ def refuse_input(options, task, model_options=None) -> None:
         faults += [fault for path in held_out if (fault := validation_fault(path, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))
+
+
+def without_effect(model_options) -> Iterator[str]:
+    """The options of a model that differ from those of its architecture and belong to a part that it does not have."""
+    arch = getattr(model_options, "arch", None)
+    if arch not in ARCH_CONFIG_REGISTRY:
+        return
+    ARCH_CONFIG_REGISTRY[arch](defaults := argparse.Namespace())
+    for part, names in PARTS.items():
+        off = getattr(VariantConfig, part)
+        if getattr(model_options, part, off) != off:
+            continue
+        for name in names:
+            value, default = (getattr(x, name, getattr(VariantConfig, name)) for x in (model_options, defaults))
+            if value != default:
+                option, needed = (x.replace("_", "-") for x in (name, part))
+                yield f"--{option} {value} has no effect without --{needed}: omit it, or add --{needed}"
 
 
 def refuse_checkpoints(options, model: nn.Module) -> None:
