@@ -27,8 +27,7 @@ name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "$
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
   size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=20000
-  shape=(--encoder-embed-dim 256 --encoder-ffn-embed-dim 512 --decoder-embed-dim 256 --decoder-ffn-embed-dim 512
-    --encoder-normalize-before --decoder-normalize-before)  # post-norm models ignored the source
+  shape=(--encoder-normalize-before --decoder-normalize-before)  # post-norm models ignored the source
 elif [ "$pairs" -lt 100000 ]; then  # as Multi30k (multi30k.md)
   size=tiny merges=10000 dropout=0.3 batch=8192 rate=5e-3 warmup=2000 updates=8000
 elif [ "$pairs" -lt 1000000 ]; then  # as IWSLT14 (iwslt14.md)

@@ -436,7 +436,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         return bash(EXAMPLES / "own-data.sh", *arguments, env=env, cwd=cwd)
 
     # epochs between validations: 50 updates of 2,048, 8,192, … subwords, of which a line has 4/3 · 8
-    sizes = {500: ("--encoder-embed-dim 256", 20), 19_999: ("--encoder-embed-dim 256", 1), 20_000: ("_tiny ", 2)}
+    sizes = {500: ("--encoder-normalize-before", 20), 19_999: ("--encoder-normalize-before", 1), 20_000: ("_tiny ", 2)}
     for pairs, (said, epochs) in (sizes | {100_000: ("_iwslt_de_en ", 1), 1_000_000: ("_base ", 1)}).items():
         texts[0].write_text("a b c d e f g h\n" * pairs)
         texts[1].touch()
