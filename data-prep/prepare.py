@@ -183,7 +183,8 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
     except BrokenProcessPool:
         message = "a worker process was killed, most likely because memory ran out; use fewer --workers"
     except KeyboardInterrupt:
-        message = "interrupted; run the command again to continue"
+        print(f"{command}: interrupted; run the command again to continue", file=sys.stderr)
+        return 130
     print(f"{command}: {message}", file=sys.stderr)
     return 1
 

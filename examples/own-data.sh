@@ -39,9 +39,11 @@ preparation=(--bpe-operations "$merges")
 [ -z "${PREPARATION:-}" ] || read -r -d "" -a preparation <<< "--bpe-operations $merges $PREPARATION" || true
 share=--share-all-embeddings
 [[ " ${preparation[*]} " != *" --separate-bpe "* ]] || share=--share-decoder-input-output-embed
-training=("$share" --dropout "$dropout" --patience "${PATIENCE:-10}")
+PATIENCE=${PATIENCE:-10}
+training=("$share" --dropout "$dropout" --patience "$PATIENCE")
 
 . "$(dirname "$0")/recipe.sh"
+at_least 1 PATIENCE  # fairseq takes 0 for no limit
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
 epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
 running+=(--save-interval "$epochs" --validate-interval "$epochs")

@@ -2,7 +2,7 @@
 
 import pathlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .errors import InputError
 
@@ -15,16 +15,20 @@ def refuse_missing_folder(path: pathlib.Path) -> None:
         raise InputError(f"{path}: there is no folder {path.parent}: make it, or name another")
 
 
-def write(path: pathlib.Path, save: Callable[[pathlib.Path], object]) -> None:
+def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: Iterable[pathlib.Path] = ()) -> None:
     """Has `save` write a temporary file and moves it to `path`, so that `path` is never half-written.
 
     If two commands write to the same `path` at once, the file of the one that finishes last remains. Pipes and devices
     (/dev/stdout) are written to directly.
 
     Raises:
-        InputError: if the folder of `path` does not exist
+        InputError: if the folder of `path` does not exist, and if `path` is a folder or one of the `inputs`
     """
     refuse_missing_folder(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file in it")
+    if path.is_file() and any(other.exists() and path.samefile(other) for other in inputs):
+        raise InputError(f"{path} is the input: name another file to write")
     named = path.readlink() if path.is_symlink() else path
     if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)

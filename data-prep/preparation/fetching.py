@@ -65,10 +65,12 @@ def mirrored(file: Path, cache: Path, remote: Remote) -> Path:
             try:
                 with gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
+                verify(partial, remote, compressed)
+                os.replace(partial, copy)
             except (OSError, EOFError, zlib.error) as error:
-                partial.unlink(missing_ok=True)
                 raise PreparationError(f"{compressed}: could not be decompressed ({error}); copy it again") from None
-            os.replace(partial, copy)
+            finally:
+                partial.unlink(missing_ok=True)
     return copy
 
 
@@ -97,17 +99,20 @@ def download_verified(remote: Remote, file: Path) -> Path:
     return file
 
 
-def verify(file: Path, remote: Remote) -> None:
-    """Raises a PreparationError unless the file is the registry's; prints its checksum if the registry has none."""
-    size = file.stat().st_size
+def verify(file: Path, remote: Remote, source: Path | None = None) -> None:
+    """Raises a PreparationError unless the file is the registry's; prints its checksum if the registry has none.
+
+    source: the file to blame, from which `file` was made
+    """
+    size, blamed = file.stat().st_size, source or file
     if size < remote.bytes:
-        raise PreparationError(f"{file}: truncated, {size:,} of {remote.bytes:,} bytes; delete it and fetch it again")
+        raise PreparationError(f"{blamed}: truncated, {size:,} of {remote.bytes:,} bytes; delete it and fetch it again")
     checksum = sha256(file)
     if not remote.sha256:
-        print(f"{file}: sha256 {checksum}; the registry of corpora has none to compare it with")
+        print(f"{blamed}: sha256 {checksum}; the registry of corpora has none to compare it with")
     elif checksum != remote.sha256:
         raise PreparationError(
-            f"{file}: wrong checksum, sha256 {checksum} instead of {remote.sha256}; delete it and fetch it again"
+            f"{blamed}: wrong checksum, sha256 {checksum} instead of {remote.sha256}; delete it and fetch it again"
         )
 
 

@@ -2,7 +2,9 @@
 
 import platform
 import shutil
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -78,7 +80,15 @@ class Preparation:
             try:
                 self.run_stages(Stages(self.output, self.about()))
             finally:
-                self.pool.shutdown(cancel_futures=True)  # no worker may write after the lock is released
+                self.end_workers()  # none may write after the lock is released
+
+    def end_workers(self) -> None:
+        """Ctrl-C has no effect meanwhile: within `shutdown` it would make this process wait for ever."""
+        if threading.current_thread() is not threading.main_thread():  # others have no signals
+            return self.pool.shutdown(cancel_futures=True)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.pool.shutdown(cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
 
     def run_stages(self, stages: Stages) -> None:
         """Every stage, with the options on which it depends besides the earlier stages."""

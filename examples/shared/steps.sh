@@ -45,6 +45,7 @@ dry_run="" precision="" further=() before=""
 for argument in "$@"; do
   case $before$argument in
     --dry-run) dry_run=yes ;;
+    --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
     --autocast) before=--autocast= ; continue ;;
     --autocast=*) precision=${argument#--autocast=} ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;

@@ -58,3 +58,15 @@ def test_the_standard_output_stays_a_link(tmp_path):
             write(path, lambda partial: partial.write_text("a"))
             assert link.is_symlink() and (tmp_path / "redirected").read_text() == "a"
             assert sorted(os.listdir(tmp_path)) == ["redirected", "stdout"]
+
+
+def test_neither_a_folder_nor_an_input_is_written_over(tmp_path):
+    text, link = tmp_path / "x.fr", tmp_path / "link.fr"
+    text.write_text("before")
+    link.symlink_to(text)
+    for path, reason in ((tmp_path, "is a folder: name a file in it"), (link, "is the input: name another file")):
+        with pytest.raises(InputError, match=reason):
+            write(path, lambda partial: partial.write_text("after"), [text])
+    assert text.read_text() == "before"
+    write(tmp_path / "x.en", lambda partial: partial.write_text("after"), [text, tmp_path / "absent"])
+    assert sorted(os.listdir(tmp_path)) == ["link.fr", "x.en", "x.fr"]

@@ -525,3 +525,10 @@ def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expe
     )
     assert done.returncode == 0 and done.stdout.endswith(f"{expected}\n"), done.stderr
     assert ("training ended after" in done.stdout) == (saved < 3)
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_is_the_comment_at_the_top(tmp_path, option):
+    done = bash(EXAMPLES / "quickstart.sh", option, env={"PATH": os.environ["PATH"], "OUTPUT": str(tmp_path / "run")})
+    assert done.returncode == 0 and done.stdout.startswith("From nothing to a scored translation")
+    assert "MINUTES=7" in done.stdout and "set -e" not in done.stdout and not (tmp_path / "run").exists()

@@ -43,9 +43,8 @@ class RelativeAttention(torch.autograd.Function):
     """z of eq. 3 from projected queries, keys and values.
 
     With ∂ for the loss's derivative: ∂α_ij = ∂z_i (v_j + a^V_ij)ᵀ, plus that of a loss of alignments, and
-    ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that
-    ∂α is made as e is and ∂q from ∂e as z from α. ∂w^K is ∂e summed by distance times the queries, ∂w^V is α summed by
-    distance times ∂z.
+    ∂e_ij = α_ij (∂α_ij − Σ_j' α_ij' ∂α_ij'), so that ∂α is made as e is and ∂q from ∂e as z from α. ∂w^K is ∂e summed
+    by distance times the queries, ∂w^V is α summed by distance times ∂z.
     """
 
     @staticmethod

@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("give either checkpoint files, or one folder and --last N")
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
     averaged = average(paths)
-    write(args.output, lambda partial: save(averaged, partial))
+    write(args.output, lambda partial: save(averaged, partial), paths)
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")
 
 

@@ -23,6 +23,7 @@ for the bootstrap's: sacrebleu counts one side, and gives .025 where the others 
 import logging
 import pathlib
 
+from ..errors import InputError
 from ..files import write
 from .comparison.report import draw, report
 from .comparison.significance import TESTS, buckets, differences, read_systems
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import enables its debugging messages
     new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
+    if args.output.is_dir():
+        raise InputError(f"{args.output} is a folder: name the files to write, such as {args.output / 'comparison'}")
     systems, used = read_systems(args)
     parts = buckets(args.lengths_of, systems[0].runs[0].references, args.bounds)
     rows, signature = differences(systems, used, args.test)

@@ -113,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     state = convert(args.checkpoint, args.to)
-    write(args.output, lambda partial: save(state, partial))
+    write(args.output, lambda partial: save(state, partial), [args.checkpoint])
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")
 
 

@@ -167,9 +167,11 @@ def test_a_mirror_with_compressed_files(tmp_path):
     with pytest.raises(PreparationError, match=r"tar\.gz\.gz: could not be decompressed"):
         fetching.fetch(remote(), cache, mirror)
     assert not [path for path in cache.rglob("*") if path.is_file()]
-    compressed.write_bytes(gzip.compress(CONTENT[1:]))
-    with pytest.raises(PreparationError, match="truncated"):
-        fetching.fetch(remote(), cache, mirror)
+    for wrong, reason in ((CONTENT[1:], "truncated"), (CONTENT[::-1], "wrong checksum")):
+        compressed.write_bytes(gzip.compress(wrong))
+        with pytest.raises(PreparationError, match=rf"mirror/thing-1\.tar\.gz\.gz: {reason}"):
+            fetching.fetch(remote(), cache, mirror)
+        assert not [path for path in cache.rglob("*") if path.is_file()]
     compressed.write_bytes(gzip.compress(CONTENT))
     assert fetching.fetch(remote(), cache, mirror).read_bytes() == CONTENT
     (mirror / "thing-1.tar.gz").write_bytes(CONTENT)

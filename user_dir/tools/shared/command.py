@@ -57,11 +57,14 @@ def add_picture(parser: argparse.ArgumentParser, *more: str) -> None:
 def exit_in_one_line(tool: str):
     """Ends the command `tool` with one line if its input is unsuitable, a file cannot be used or a library is missing.
 
-    Ctrl-C, SIGTERM and a reader that goes away (`… | head`) end it without a word, with the status that a shell gives
-    for them, and nothing half-written stays. It decorates a tool's main().
+    Ctrl-C, SIGTERM, SIGHUP and a reader that goes away (`… | head`) end it without a word, with the status that a shell
+    gives for them, and nothing half-written stays. It decorates a tool's main().
     """
     own = threading.current_thread() is threading.main_thread()  # others cannot take signals
-    before = own and signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP) if own}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         yield
     except ModuleNotFoundError as error:
@@ -74,8 +77,8 @@ def exit_in_one_line(tool: str):
     except (InputError, OSError) as error:
         sys.exit(f"{tool}: {' '.join(str(error).split())}")
     finally:
-        if own:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
