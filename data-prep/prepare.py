@@ -170,6 +170,7 @@ def prepare(arguments: Sequence[str] | None) -> None:
 
 def exit_status(command: str, do: Callable[[], None]) -> int:
     """Runs a command, which reports an error in one line; returns its exit status."""
+    status = 1
     try:
         do()
         return 0
@@ -183,10 +184,9 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
     except BrokenProcessPool:
         message = "a worker process was killed, most likely because memory ran out; use fewer --workers"
     except KeyboardInterrupt:
-        print(f"{command}: interrupted; run the command again to continue", file=sys.stderr)
-        return 130
+        message, status = "interrupted; run the command again to continue", 130
     print(f"{command}: {message}", file=sys.stderr)
-    return 1
+    return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

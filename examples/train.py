@@ -71,7 +71,7 @@ def read_table() -> dict[str, dict]:
 def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
     """In the order of the table, but seed by seed, so that an early end leaves complete seeds."""
     by_seed, shared = [], table[group]
-    for row in shared["rows"]:
+    for row in itertools.chain.from_iterable(map(spelled_out, shared["rows"])):
         variables = shared.get("variables", {}) | row.get("variables", {})
         arguments = shlex.split(f"{shared.get('arguments', '')} {row.get('arguments', '')}")
         row = shared | row
@@ -86,6 +86,19 @@ def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
                 training = Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, arguments, mirror)
                 by_seed.append((seed, training))
     return [training for _, training in sorted(by_seed, key=lambda pair: pair[0])]
+
+
+def spelled_out(row: dict) -> list[dict]:
+    """A row for each combination of its `choices`, whose words and arguments follow those of the row."""
+    combinations = itertools.product(*(choice.items() for choice in row.get("choices", [])))
+    return [
+        row
+        | {
+            "word": ".".join(filter(None, [row.get("word"), *(word for word, _ in chosen)])),
+            "arguments": " ".join([row.get("arguments", ""), *(arguments for _, arguments in chosen)]),
+        }
+        for chosen in combinations
+    ]
 
 
 class Running:

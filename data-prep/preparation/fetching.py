@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.parse
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,41 +38,44 @@ class Remote:
 
 
 def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
-    """The local file: from the mirror folder if there is one, else from the cache, else downloaded."""
-    if mirror is not None:
-        file = mirrored(mirror / remote.name, cache, remote)
-    else:
-        file = cache / (remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest())[:16] / remote.name
-        if not file.is_file():
-            with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
-                if not file.is_file():  # another process may have downloaded it meanwhile
-                    return download_verified(remote, file)
+    """The local file, verified: from the mirror folder if there is one, else from the cache, else downloaded."""
+    if mirror is None:
+        key = remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest()
+        return cached(cache / key[:16] / remote.name, remote, lambda file: download_verified(remote, file))
+    file, compressed = mirror / remote.name, mirror / f"{remote.name}.gz"
+    if file.is_file():
+        verify(file, remote)
+        return file
+    if not compressed.is_file():
+        place = remote.url or f"package {remote.package}"
+        raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
+    copy = cache / sha256(compressed)[:16] / remote.name
+    return cached(copy, remote, lambda file: decompress_verified(compressed, remote, file))
+
+
+def cached(file: Path, remote: Remote, bring: Callable[[Path], Path]) -> Path:
+    """The file, verified; `bring` gets it, verified, by one process at a time, where it is not there."""
+    if not file.is_file():
+        with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
+            if not file.is_file():  # another process may have brought it meanwhile
+                return bring(file)
     verify(file, remote)
     return file
 
 
-def mirrored(file: Path, cache: Path, remote: Remote) -> Path:
-    """The mirror's file, or where there is only one with .gz, its decompressed copy in the cache."""
-    compressed = file.with_name(f"{file.name}.gz")
-    if file.is_file():
-        return file
-    if not compressed.is_file():
-        place = remote.url or f"package {remote.package}"
-        raise PreparationError(f"{file.parent}: has no file {file.name}; put it there ({place}), or omit --mirror")
-    copy = cache / sha256(compressed)[:16] / file.name
-    with locked(copy.with_name(f"{copy.name}.lock"), f"prepare.py: {copy}"):
-        if not copy.is_file():
-            partial = copy.with_name(f"{copy.name}.partial")
-            try:
-                with gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
-                    shutil.copyfileobj(packed, unpacked)
-                verify(partial, remote, compressed)
-                os.replace(partial, copy)
-            except (OSError, EOFError, zlib.error) as error:
-                raise PreparationError(f"{compressed}: could not be decompressed ({error}); copy it again") from None
-            finally:
-                partial.unlink(missing_ok=True)
-    return copy
+def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
+    """Decompresses a mirror's file and verifies it."""
+    partial = file.with_name(file.name + ".partial")
+    try:
+        with gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+        verify(partial, remote, compressed)
+        os.replace(partial, file)
+    except (OSError, EOFError, zlib.error) as error:
+        raise PreparationError(f"{compressed}: could not be decompressed ({error}); copy it again") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return file
 
 
 def download_verified(remote: Remote, file: Path) -> Path:

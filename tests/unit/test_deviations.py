@@ -14,6 +14,8 @@ from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES, SIZES
 from user_dir.weighted.heads import branched_blocks
 
+from support import families_with
+
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 
 
@@ -149,7 +151,8 @@ def test_dropout_of_branches(build):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dropout_is_that_of_the_options(build, family):
     given = {"attention_dropout": 0.2, "activation_dropout": 0.3, "activation_fn": "gelu"}
-    for residual in {"none", "shared", "per_branch"} if "branch" in str(FAMILIES[family].options) else {"per_branch"}:
+    forms = ("per_branch", "shared", "none") if family in families_with("branched_attention") else ("per_branch",)
+    for residual in forms:
         model = build(f"{family}_base", branch_residual=residual, **given)
         attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
         assert len(attentions) == 6 and {attention.dropout_module.p for attention in attentions} == {0.2}

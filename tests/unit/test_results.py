@@ -53,6 +53,15 @@ def test_the_matrix_of_a_group(tables):
     assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
 
 
+def test_a_row_with_choices_has_every_combination(tables):
+    choices = [{"": "", "wide": "--dim 9"}, {"fast": "--lr 2", "slow": "--lr 1"}]
+    row = {"families": ["one"], "seeds": [1], "word": "pre", "arguments": "--pre", "choices": choices}
+    found = tables.trainings_of("group", {"group": {**GROUP, "rows": [row]}})
+    words = ("pre.fast", "pre.slow", "pre.wide.fast", "pre.wide.slow")
+    assert [training.name for training in found] == [f"group.one.{word}.1" for word in words]
+    assert found[3].arguments == ["--warmup-updates", "2", "--pre", "--dim", "9", "--lr", "1"]
+
+
 def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
     results = tmp_path / "examples/results"
     results.mkdir(parents=True)

@@ -36,10 +36,10 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """
 
     def forward(self, model, sample, reduce=True):
-        projection = getattr(getattr(model, "decoder", None), "output_projection", None)
-        layer = getattr(getattr(model, "decoder", None), "output_layer", None)
-        plain = isinstance(projection, nn.Linear) and projection.bias is None
-        plain = plain and getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
+        decoder = getattr(model, "decoder", None)
+        projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
+        fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
+        plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
         if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
