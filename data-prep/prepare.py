@@ -110,7 +110,7 @@ def check(options: argparse.Namespace) -> None:
         if not getattr(options, name):
             raise PreparationError(f"--{name.replace('_', '-')} is missing")
     for code in (options.source_lang, options.target_lang):
-        if not re.fullmatch(r"[A-Za-z]+(_[A-Za-z0-9]+)*", code):
+        if not re.fullmatch(r"[a-z]+(_[A-Za-z0-9]+)*", code):  # Moses would use the rules of English for FR
             raise PreparationError(f"{code!r} is not a language code; give one such as fr or pt_BR")
     if options.like and options.like.resolve() == options.output.resolve():
         raise PreparationError(f"--output {options.output} is the folder of --like; choose another")

@@ -52,6 +52,7 @@ done
 if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f 1)" | sort -u | wc -l)" = 1 ]; then
   fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
 fi
+[[ ${SEEDS:-1} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
 output=${OUTPUT:-runs/$name}
 if [ "$name" = convergence ]; then export VALIDATE=${VALIDATE:-50}; fi
 

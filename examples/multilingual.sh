@@ -51,14 +51,16 @@ prepare() {
 }
 
 score_languages() {  # target language, folder of the texts, translations, languages
-  local language first=1 lines cells=""
+  local language first=1 lines scored head="" marks="" cells="" signatures=""
   for language in "${@:4}"; do
     lines=$(wc -l < "$2/$language-en/raw/test.en")
-    cells+=" $(sacrebleu "$2/$language-en/raw/test.${1/mul/$language}" --tokenize none --force --score-only --width 2 \
-      < <(tail -n "+$first" "$3" | head -n "$lines")) |"
+    scored=$(sacrebleu "$2/$language-en/raw/test.${1/mul/$language}" --tokenize none --force --format text --width 2 \
+      < <(tail -n "+$first" "$3" | head -n "$lines"))
+    head+=" BLEU of tokens, $language |" marks+=" ---: |" cells+=" $(cut -d ' ' -f 3 <<< "$scored") |"
+    signatures+="- BLEU of tokens, $language: \`${scored%% = *}\`"$'\n'
     first=$((first + lines))
   done
-  printf '| BLEU of tokens |%s\n|%s\n| |%s\n' "$(printf ' %s |' "${@:4}")" "$(printf ' --- |%.0s' "$1" "${@:4}")" "$cells"
+  printf '| |%s\n| --- |%s\n| %s |%s\n\n%s' "$head" "$marks" "$3" "$cells" "$signatures"
 }
 helpers+=(score_languages)
 

@@ -19,6 +19,7 @@ for text in "$1" "$2"; do
   [[ ${text##*/} == *.* ]] || usage "$text has no ending that says its language"
 done
 texts=("$(realpath "$1")" "$(realpath "$2")") source=${1##*.} target=${2##*.}
+[ "$source" != "$target" ] || usage "both files end in .$source instead of their languages"
 shift 2
 read -r pairs words <<< "$(wc -lw < "${texts[0]}")"
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.

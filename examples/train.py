@@ -216,6 +216,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.jobs < 1:
         parser.error(f"--jobs {args.jobs}: give at least 1")
+    if args.mirror and not args.mirror.is_dir():
+        parser.error(f"--mirror {args.mirror}: there is no such folder")
     if others := [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ and name not in HOW]:
         parser.error(f"{' '.join(others)}: it would change what is trained; unset it")
     known = [training for group in table for training in trainings_of(group, table)]

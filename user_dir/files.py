@@ -22,7 +22,8 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
     (/dev/stdout) are written to directly.
 
     Raises:
-        InputError: if the folder of `path` does not exist, and if `path` is a folder or one of the `inputs`
+        InputError: if the folder of `path` does not exist or cannot be written to, and if `path` is a folder or one of
+            the `inputs`
     """
     refuse_missing_folder(path)
     if path.is_dir():
@@ -33,7 +34,11 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
     if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)
         return
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True) as folder:
+    try:
+        beside = tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
+    except OSError as error:  # which names the temporary folder
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    with beside as folder:
         partial = pathlib.Path(folder, path.name)
         save(partial)
         partial.replace(path)

@@ -122,7 +122,8 @@ write_translations() {  # fairseq-generate's output with its lines D-NUMBER <tab
 }
 
 show_and_keep() {  # file, command ...
-  "${@:2}" | tee "$1"
+  "${@:2}" | tee "$1.partial"
+  mv "$1.partial" "$1"
 }
 
 lock() {  # folder: holds the shell's file 9 until this shell and all its child processes have ended

@@ -229,7 +229,7 @@ CHECKPOINTS = [
     (PLAIN, "--restore-file {folder}/nowhere.pt", "--restore-file: there is no checkpoint .*nowhere.pt: name another"),
     (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a readable fairseq checkpoint .*name another"),
-    (PLAIN, "--restore-file {folder}", "--restore-file: there is no checkpoint"),
+    (PLAIN, "--restore-file {folder}", "--restore-file: .* is a folder: name a checkpoint in it"),
     (PLAIN, "--finetune-from-model {folder}/nowhere.pt", "--finetune-from-model: there is no checkpoint .*nowhere.pt"),
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
     (
@@ -306,6 +306,7 @@ def test_the_line_is_all_that_python_adds(command, copies, tmp_path):
 HYDRA = [
     ("optimizer._name=adam ~optimizer.branch_frozen_updates", "train with --optimizer fused_adam"),
     ("common.fp16=true", "with --fp16 also --fp16-no-flatten-grads"),
+    ("task.data=null", "task.data is not given: name the folder data-bin"),
 ]
 
 

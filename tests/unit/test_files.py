@@ -42,6 +42,12 @@ def test_a_missing_folder_is_named_not_a_temporary_file(tmp_path):
         write(tmp_path / "nowhere/x.en", lambda partial: partial.write_text(""))
 
 
+@pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")
+def test_a_folder_that_takes_no_files_is_named_not_a_temporary_one():
+    with pytest.raises(InputError, match=r"^/sys/x.en cannot be written: (?!.*/sys/x.en\.)"):
+        write(pathlib.Path("/sys/x.en"), lambda partial: partial.write_text(""))
+
+
 def test_who_may_read_it(tmp_path):
     write(tmp_path / "x.en", lambda partial: partial.write_text(""))
     (tmp_path / "plain").write_text("")

@@ -380,10 +380,11 @@ def test_attention_weights_are_dropped_as_in_the_familys_paper(size, dropout):
 
 def test_the_quickstart_is_a_recipe(tmp_path):
     examples = copied(tmp_path)
-    text = plan("quickstart.sh", "--seed", "7", examples=examples, MINUTES="0.6", UPDATES=30, FAMILY="x", STEPS="train")
+    variables = {"MINUTES": 0.6, "UPDATES": 30, "FAMILY": "relative_transformer", "STEPS": "train"}
+    text = plan("quickstart.sh", "--seed", "7", examples=examples, **variables)
     assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score", "record"]
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
-    assert option(text, "--last") == "4" and "--seed 7\n" in text
+    assert option(text, "--last") == "4" and "--seed 7\n" in text and "--arch relative_transformer_tiny " in text
     assert "--disable-validation" in text
     text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples, VALIDATE=40)
     assert "--disable-validation" not in text and option(text, "--save-interval-updates") == "40"
@@ -463,13 +464,19 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
         assert f"\ncd {PROJECT}\n" in done.stdout  # the command after it names the run from there
     assert len(folders) == 3
-    for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"]):
+    for name in ("mine.txt", "theirs.txt"):
+        (tmp_path / name).touch()
+    same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]
+    for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"], same):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
 
 
-def test_several_languages_in_one_model(tmp_path):
-    """Each source sentence begins with its target language; scores are of each language."""
+def test_several_languages_in_one_model(tmp_path, monkeypatch):
+    """Each source sentence begins with its target language; scores are of each language, and recorded so."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import record
+
     for target, first in (("en", "<2en> gl train 1"), ("mul", "<2gl> en train 1")):
         functions = plan("multilingual.sh", TARGET=target).partition("\n# prepare")[0].partition("\n")[2]
         for language in ("gl", "az"):
@@ -487,9 +494,12 @@ def test_several_languages_in_one_model(tmp_path):
         right = translations.read_text().splitlines()
         translations.write_text("\n".join([*right[:3], "x"]) + "\n")
         scored = bash("-euc", f"{functions}\nscore_languages {target} {tmp_path} {translations} gl az", env=os.environ)
-        names, _, scores = scored.stdout.splitlines()
-        assert names == "| BLEU of tokens | gl | az |"
-        assert scores.startswith("| | 100.00 | ") and float(scores.split("|")[3]) < 50
+        (tmp_path / "score.txt").write_text(scored.stdout)
+        (tmp_path / "generate.log").touch()
+        scores = record.scores(tmp_path)
+        first, second = (scores[f"BLEU of tokens, {language}"] for language in ("gl", "az"))
+        assert first["score"] == 100 and second["score"] < 50
+        assert first["signature"].startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:none|")
     assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)
 
 
@@ -506,6 +516,13 @@ def test_a_comparison_that_cannot_end_does_not_begin():
     message = plan("compare.sh", FAMILIES="relative_transformer", ok=False)
     assert message.startswith("ablations.sh: ") and "nothing to compare" in message and message.count("\n") == 1
     assert "bogus: choose one of vaswani" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
+    assert "FAMILY=bogus: choose one of vaswani" in plan("quickstart.sh", FAMILY="bogus", ok=False)
+    assert "SEEDS is 'one 2', and has to be numbers" in plan("compare.sh", SEEDS="one 2", ok=False)
+
+
+def test_slurms_script_is_for_slurm():
+    done = bash(EXAMPLES / "slurm.sbatch", "examples/wmt14.sh", env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 1 and "sbatch examples/slurm.sbatch examples/wmt14.sh" in done.stderr
 
 
 @pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by epoch"), (2, "--last 2 --by epoch"), (0, "_last.pt")])

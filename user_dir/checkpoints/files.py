@@ -31,6 +31,8 @@ def load(path: pathlib.Path, mmap: bool = False) -> dict:
 @contextlib.contextmanager
 def reading(path: pathlib.Path):
     """Raises InputError if `path` is missing, or if reading fails: files that are not checkpoints fail in many ways."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a checkpoint in it")
     if not path.is_file():
         raise InputError(f"there is no checkpoint {path}")
     allow_fairseq_checkpoints()

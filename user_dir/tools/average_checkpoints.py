@@ -89,6 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
+    if twice := next((path for path in paths if paths.count(path) > 1), None):
+        raise InputError(f"{twice} is given twice")
     averaged = average(paths)
     write(args.output, lambda partial: save(averaged, partial), paths)
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")

@@ -106,7 +106,7 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = new_parser("nmt-translate", __doc__)
-    add_checkpoint(parser, ", a run's folder (its average.pt), or a folder of export_ctranslate2's")
+    add_checkpoint(parser, ", or a folder of export_ctranslate2's")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
     help = "write to this file, which is there when all is done (default: standard output)"

@@ -38,8 +38,10 @@ def refuse_folder(task_cfg) -> None:
     Raises:
         InputError: says what to change
     """
-    folder = pathlib.Path(split_paths(task_cfg.data)[0])
     remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
+    if task_cfg.data is None:  # fairseq-hydra-train asks for none
+        raise InputError(f"task.data is not given: {remedy}")
+    folder = pathlib.Path(split_paths(task_cfg.data)[0])
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: {remedy}")
     pair = task_cfg.source_lang, task_cfg.target_lang

@@ -60,6 +60,7 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["tatoeba"], (None, "fr"), ["--source-lang is missing"]),
         (["tatoeba"], ("fr", "fr"), ["both fr"]),
         (["tatoeba"], ("../fr", "en"), ["not a language code"]),
+        (["tatoeba"], ("FR", "en"), ["'FR' is not a language code"]),
         (["tatoeba"], ("zh-CN", "en"), ["'zh-CN' is not a language code", "pt_BR"]),  # fairseq infers zh and CN
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),

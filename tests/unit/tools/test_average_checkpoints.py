@@ -89,6 +89,10 @@ def truncated(tmp_path):
     return [tmp_path / "a.pt", tmp_path / "b.pt"]
 
 
+def twice(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0)] * 2
+
+
 def too_few(tmp_path):
     checkpoint(tmp_path / "checkpoint1.pt", 1.0)
     return [tmp_path, "--last", 2]
@@ -117,6 +121,7 @@ def wrong_words(tmp_path):
         (truncated, "b.pt is not a readable fairseq checkpoint"),
         (none_by_epoch, "holds 0 checkpoints by epoch .*: add --by update"),
         (misspelt, "there is no folder .*rnu: name the folder of a run"),
+        (twice, "a.pt is given twice"),
         (too_few, "holds 1 checkpoints by epoch and 2 are to be averaged"),
     ],
 )

@@ -121,6 +121,18 @@ def test_bad_input_is_one_line(files, refusal, mistake, words):
     assert re.match(f"nmt-score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
 
 
+def test_a_reference_of_other_text_is_noticed(files, caplog):
+    """Also of tokens in lower case; one line that is right is enough."""
+    tokens = [line.lower() for line in files.sentences]
+    path = files.generated("a.log", tokens, tokens, detokenised=False)
+    other = [*reversed(files.sentences)]
+    for line, warned in ((other[0], True), (files.sentences[0], False)):
+        files.write("test.en", [line, *other[1:]])
+        caplog.clear()
+        score.main([str(path), "--reference", str(files.reference)])
+        assert ("is it of this test set, and in en?" in caplog.text) == warned
+
+
 def test_language_and_encoding(files, refusal):
     assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]))
     (files.folder / "latin1.txt").write_bytes("façade\n".encode("latin1"))

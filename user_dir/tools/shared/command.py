@@ -28,8 +28,15 @@ def positive(value: str) -> int:
 positive.__name__ = "number, at least 1,"  # for argparse's message
 
 
+def checkpoint(value: str) -> pathlib.Path:
+    """A type of arguments: the folder of a run stands for its average.pt."""
+    average = pathlib.Path(value, "average.pt")
+    return average if average.exists() else pathlib.Path(value)
+
+
 def add_checkpoint(parser: argparse.ArgumentParser, more: str = "") -> None:
-    parser.add_argument("checkpoint", type=pathlib.Path, help="as fairseq or average_checkpoints wrote it" + more)
+    help = "as fairseq or average_checkpoints wrote it, or a run's folder (its average.pt)"
+    parser.add_argument("checkpoint", type=checkpoint, help=help + more)
 
 
 def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
@@ -75,7 +82,9 @@ def exit_in_one_line(tool: str):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes when it ends
         sys.exit(141)
     except (InputError, OSError) as error:
-        sys.exit(f"{tool}: {' '.join(str(error).split())}")
+        named = isinstance(error, OSError) and error.filename is not None and error.strerror
+        message = f"{error.filename}: {error.strerror}" if named else str(error)
+        sys.exit(f"{tool}: {' '.join(message.split())}")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

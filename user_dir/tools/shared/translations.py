@@ -7,6 +7,7 @@ number of its segment, longest segments first. H- is as tokenised as the trainin
 
 import argparse
 import dataclasses
+import logging
 import pathlib
 import re
 import zlib
@@ -87,8 +88,16 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
     printed = in_order(path, found["T"], len(hypotheses)) if found["T"] else None
     if references is None and printed is None:
         raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
+    if references and printed and not any(map(alike, plain(printed), references)):
+        message = "none of %s's lines is like the T- line of %s: is it of this test set, and in %s?"
+        logging.warning(message, reference, path, language)  # no error: it may be another translation of the same set
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
     return Run(path, plain(detokenised), plain(printed) if references is None else references, *tokens)
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two lines have the same letters and digits, as before and after tokenisation or lower-casing."""
+    return [*filter(str.isalnum, one.casefold())] == [*filter(str.isalnum, other.casefold())]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -87,9 +87,9 @@ def opened(args: argparse.Namespace) -> TextTranslator:
         if option := "--engine torch" if args.engine == "torch" else only_torch(args):
             raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave {option} out")
         return ExportedTranslator(args.checkpoint, **given)
-    checkpoint = args.checkpoint / "average.pt" if args.checkpoint.is_dir() else args.checkpoint
-    if args.checkpoint.is_dir() and not checkpoint.exists():
-        reason = f"{args.checkpoint} has neither average.pt nor {FACTS}"
+    checkpoint = args.checkpoint
+    if checkpoint.is_dir():
+        reason = f"{checkpoint} has neither average.pt nor {FACTS}"
         raise InputError(f"{reason}: name a checkpoint, a run with an average, or a folder of export_ctranslate2's")
     export = checkpoint.parent / EXPORT
     reason = why_torch(args, checkpoint)

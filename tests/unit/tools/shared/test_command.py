@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from user_dir.errors import InputError
-from user_dir.tools.shared.command import add_search, exit_in_one_line, new_parser, table
+from user_dir.tools.shared.command import add_checkpoint, add_search, exit_in_one_line, new_parser, table
 
 
 @pytest.mark.parametrize(
     "error, code",
     [
         (InputError("a.pt is\n  not  a checkpoint"), "tool: a.pt is not a checkpoint"),
-        (FileNotFoundError(2, "No such file", "a.pt"), "tool: [Errno 2] No such file: 'a.pt'"),
+        (FileNotFoundError(2, "No such file", "a.pt"), "tool: a.pt: No such file"),
         (ModuleNotFoundError("…", name="matplotlib"), "tool: matplotlib is not installed: pip install matplotlib"),
         (KeyboardInterrupt(), 130),
     ],
@@ -28,6 +28,15 @@ def test_one_line(error, code):
         with pytest.raises(SystemExit) as stop:
             main()
         assert stop.value.code == code
+
+
+def test_the_folder_of_a_run_stands_for_its_average(tmp_path):
+    parser = new_parser("tool", "")
+    add_checkpoint(parser)
+    assert parser.parse_args([str(tmp_path)]).checkpoint == tmp_path
+    (tmp_path / "average.pt").touch()
+    for given in (tmp_path, tmp_path / "average.pt"):
+        assert parser.parse_args([str(given)]).checkpoint == tmp_path / "average.pt"
 
 
 def test_mistakes_of_ours_are_not_hidden():
