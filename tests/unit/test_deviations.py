@@ -1,20 +1,22 @@
 """What user_dir/papers.md says is open in the papers or otherwise here, row by row."""
 
 import argparse
+import itertools
 import math
 
 import pytest
 import torch
+from fairseq import optim
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.optim.adam import Adam
 
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
+from user_dir.training.criterion import ProjectedLoss
 from user_dir.transformer.architectures import FAMILIES, SIZES
 from user_dir.weighted.heads import branched_blocks
 
-from support import families_with
+from support import adam_options, families_with, fused_adam_options
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 
@@ -72,19 +74,23 @@ def test_neighbourhood(build):
 
 
 def test_label_smoothing():
-    scores = torch.randn(5, 7).log_softmax(-1)
-    target = torch.arange(5)
+    """The fused loss's and fairseq's: the rest is shared by the other words, not by all."""
+    scores, target = torch.randn(5, 7), torch.arange(5)
     right = torch.nn.functional.one_hot(target, 7).float()
-    smoothed = 0.9 * right + 0.1 / 6 * (1 - right)
-    torch.testing.assert_close(label_smoothed_nll_loss(scores, target[:, None], 0.1)[0], -(smoothed * scores).sum())
+    expected = -((0.9 * right + 0.1 / 6 * (1 - right)) * scores.log_softmax(-1)).sum()
+    torch.testing.assert_close(label_smoothed_nll_loss(scores.log_softmax(-1), target[:, None], 0.1)[0], expected)
+    fused = ProjectedLoss.apply(scores, torch.eye(7), target, 0.1, torch.float, False, False)[0]
+    torch.testing.assert_close(fused, expected)
 
 
-@pytest.mark.parametrize("optimizer, corrected_first", [(torch.optim.AdamW, True), (Adam, False)])
-def test_epsilon_of_adam(optimizer, corrected_first):
+@pytest.mark.parametrize("given, corrected_first", [(fused_adam_options, True), (adam_options, False)])
+def test_epsilon_of_adam(given, corrected_first):
     """The first step, with a gradient of the size of ε."""
     weight = torch.nn.Parameter(torch.zeros(1))
+    options = given(lr=[1.0], adam_betas="(0.9, 0.98)", adam_eps=0.1, weight_decay=0.0)
+    optimizer = optim.build_optimizer(options, [weight])
     weight.grad = torch.full((1,), 0.5)
-    optimizer([weight], lr=1.0, betas=(0.9, 0.98), eps=0.1, weight_decay=0.0).step()
+    optimizer.step()
     v = 0.02 * 0.5**2
     expected = 0.5 / (math.sqrt(v / 0.02) + 0.1) if corrected_first else 0.5 * math.sqrt(0.02) / (math.sqrt(v) + 0.1)
     assert -weight.item() == pytest.approx(expected, rel=1e-5)
@@ -108,6 +114,8 @@ def test_branches(build):
     for where, attentions in (("encoder_decoder", {"encoder_attn"}), ("both_halves", {"self_attn", "encoder_attn"})):
         other = build("weighted_transformer_base", branched_attention=where)
         assert {name.split(".")[2] for name in branched_blocks(other.decoder)} == attentions
+    assert model.branch_training.simplex
+    assert not build("weighted_transformer_base", branch_weights="softmax").branch_training.simplex
     for block in branched_blocks(model).values():
         for weights in block.kappa_alpha():
             assert weights.tolist() == [0.25] * 4
@@ -140,7 +148,7 @@ def test_the_letters_matrices_begin_m_times_as_large(build):
 
 
 def test_dropout_of_branches(build):
-    """test_branched_attention.py has where it stands."""
+    """weighted/test_attention.py has where it stands."""
     for size, dropout in (("base", 0.1), ("big", 0.3)):
         layer = build(f"weighted_transformer_{size}").encoder.layers[0]
         assert layer.self_attn.residual_dropout_module.p == layer.dropout_module.p == dropout
@@ -150,10 +158,10 @@ def test_dropout_of_branches(build):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dropout_is_that_of_the_options(build, family):
-    given = {"attention_dropout": 0.2, "activation_dropout": 0.3, "activation_fn": "gelu"}
+    given = {"attention_dropout": 0.2, "activation_fn": "gelu"}
     forms = ("per_branch", "shared", "none") if family in families_with("branched_attention") else ("per_branch",)
-    for residual in forms:
-        model = build(f"{family}_base", branch_residual=residual, **given)
+    for residual, option in itertools.product(forms, ("activation_dropout", "relu_dropout")):
+        model = build(f"{family}_base", branch_residual=residual, **given, **{option: 0.3})
         attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
         assert len(attentions) == 6 and {attention.dropout_module.p for attention in attentions} == {0.2}
         ffns = [module for module in model.modules() if hasattr(module, "activation_dropout_module")]

@@ -104,13 +104,13 @@ def test_rows_of_successive_distances(k):
 def test_distances_from_target_to_source(tables, k):
     """Encoder–decoder attention: of the source's words, wherever their padding is, at once and from the cache."""
     module = build_attention(k, "encoder_decoder_attention", **tables)
-    module.set_beam_size(2)  # sentences 0 and 1 are equal
-    query, key = (torch.randn(length, 3, MODEL, dtype=torch.double, requires_grad=True) for length in (5, 6))
+    module.set_beam_size(2)  # sentences 0 and 1 are equal, and 2 and 3
+    query, key = (torch.randn(length, 4, MODEL, dtype=torch.double, requires_grad=True) for length in (5, 6))
     with torch.no_grad():
-        key[:, 1] = key[:, 0]
-    padding = torch.tensor([[True, True] + [False] * 4] * 2 + [[False] * 5 + [True]])
-    words = [slice(2, None), slice(2, None), slice(0, 5)]
-    expected_heads, expected_weights = [], torch.zeros(HEADS, 3, 5, 6, dtype=torch.double)
+        key[:, 1::2] = key[:, ::2]
+    padding = torch.tensor([[True, True] + [False] * 4] * 2 + [[False] * 5 + [True]] * 2)
+    words = [slice(2, None), slice(2, None), slice(0, 5), slice(0, 5)]
+    expected_heads, expected_weights = [], torch.zeros(HEADS, 4, 5, 6, dtype=torch.double)
     for b, own in enumerate(words):
         sentence = query[:, b : b + 1], key[own, b : b + 1]
         absent = torch.zeros(1, len(sentence[1]), dtype=torch.bool)
@@ -195,7 +195,9 @@ def test_tables_are_where_the_options_say(build):
 
 
 def test_initial_tables_have_glorots_variance():
+    """Scalars begin at 0."""
     torch.manual_seed(1)
+    assert not RelativeMultiheadAttention(MODEL, HEADS, distance=3, **TABLES[4]).relative_scalars.any()
     for shared in (True, False):
         module = RelativeMultiheadAttention(512, 8, distance=16, shared=shared, self_attention=True)
         for table in (module.relative_keys, module.relative_values):

@@ -103,8 +103,11 @@ def both(search, monkeypatch):
     return both
 
 
-@pytest.mark.parametrize("options", CARRIED)
-@pytest.mark.parametrize("family", FAMILIES)
+FIRST, *OTHERS = FAMILIES
+CASES = [*((FIRST, options) for options in CARRIED), *((family, "beams") for family in OTHERS)]
+
+
+@pytest.mark.parametrize("family, options", CASES)
 def test_hypotheses(models, both, family, options):
     found, expected = both(models(family), **CARRIED[options])
     assert_same(found, expected)

@@ -1,11 +1,7 @@
 """The table of architectures: what each family and size sets, and that the command line can set it otherwise."""
 
-import argparse
-import types
 
 import pytest
-from fairseq import models
-from fairseq.data import Dictionary
 
 from user_dir.transformer.architectures import FAMILIES, SIZES
 
@@ -42,6 +38,7 @@ def test_dropout_is_the_papers(size, dropout):
 def test_sizes_of_fairseqs_recipes():
     """Multi30k's transformer_tiny of Wu et al. 2021, and fairseq's transformer_iwslt_de_en."""
     assert SIZES["tiny"] == (4, 128, 256, 4, 0.1)
+    assert SIZES["big_en_fr"][:4] == SIZES["big"][:4]
     stock = parse("--arch", "transformer_iwslt_de_en")
     names = "layers embed_dim ffn_embed_dim attention_heads".split()
     assert SIZES["iwslt_de_en"] == (*(getattr(stock, f"encoder_{name}") for name in names), stock.dropout)
@@ -55,19 +52,6 @@ def test_decoder_follows_encoder_widths_as_in_fairseq():
     names = [f"decoder_{name}" for name in ("layers", "attention_heads", "embed_dim", "ffn_embed_dim")]
     ours, stock = (parse("--arch", name, *words) for name in ("vaswani_transformer_base", "transformer"))
     assert [getattr(ours, name) for name in names] == [getattr(stock, name) for name in names]
-
-
-@pytest.mark.parametrize("size, millions", [("base", 63), ("big", 214), ("big_en_fr", 214)])
-def test_parameters_at_the_papers_vocabulary(size, millions):
-    """With a joint vocabulary of 37,000 in one shared matrix; the paper prints 65 and 213."""
-    dictionary = Dictionary()
-    for word in range(37000 - len(dictionary)):
-        dictionary.add_symbol(str(word))
-    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    args = argparse.Namespace(arch=f"vaswani_transformer_{size}", share_all_embeddings=True)
-    models.ARCH_CONFIG_REGISTRY[args.arch](args)
-    model = models.ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    assert round(sum(p.numel() for p in model.parameters()) / 1e6) == millions
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -97,10 +81,9 @@ def test_a_family_differs_in_its_own_options_alone(family):
     assert other == {**plain, **FAMILIES[family].options_of("base"), "arch": f"{family}_base"}
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("family", families_with("relative_positions"))
-def test_defaults_of_a_family_can_be_changed_on_the_command_line(family, size):
+def test_defaults_of_a_family_can_be_changed_on_the_command_line(family):
     changed = {"relative_distance": 5, "relative_tables": "shared"}
     changed |= {"relative_positions": "values", "absolute_positions": "add"}
     words = [word for name, value in changed.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    assert changed.items() <= vars(parse("--arch", f"{family}_{size}", *words)).items()
+    assert changed.items() <= vars(parse("--arch", f"{family}_big", *words)).items()

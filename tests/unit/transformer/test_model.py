@@ -126,11 +126,9 @@ def test_autocast_stays_close_and_keeps_parameters_float32(build, batch, arch, n
 
 @every_architecture
 def test_half_precision_is_finite(build, batch, arch, norm):
-    """What fairseq's --fp16 does to a model on a GPU: every parameter in half precision."""
-    if not torch.cuda.is_available():
-        pytest.skip("float16 training needs a GPU")
-    model = build(arch, **norm).half().cuda().train()
-    logits, _ = model(**{name: value.cuda() for name, value in batch.items()})
+    """What fairseq's --fp16 does to a model: every parameter in half precision."""
+    model = build(arch, **norm).half().train()
+    logits, _ = model(**batch)
     logits.float().logsumexp(-1).mean().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
@@ -153,11 +151,16 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 
 
 @every_architecture
-def test_autocast_of_targets_of_one_word(build, batch, arch, norm):
+@pytest.mark.parametrize("residual", ["per_branch", "shared", "none"])
+def test_autocast_of_targets_of_one_word(build, batch, arch, norm, residual):
+    """Of several sentences and of one: for so few tokens branches do not multiply their matrices first."""
     batch["prev_output_tokens"] = batch["prev_output_tokens"][:, :1]
-    model = build(arch, **norm, autocast="bf16", relative_attention="self").train()
-    model(**batch)[0].float().logsumexp(-1).sum().backward()
-    assert torch.isfinite(model.decoder.embed_tokens.weight.grad).all()
+    model = build(arch, **norm, autocast="bf16", branch_residual=residual).train()
+    for sentences in (5, 1):
+        model.zero_grad()
+        logits, _ = model(**{name: values[:sentences] for name, values in batch.items()})
+        logits.float().logsumexp(-1).sum().backward()
+        assert torch.isfinite(model.decoder.embed_tokens.weight.grad).all()
 
 
 @pytest.mark.parametrize("wanted", [True, False])

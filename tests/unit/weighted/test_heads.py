@@ -65,6 +65,8 @@ def test_equals_the_sum_over_branches(build, family, weights, norm):
     parts = zip(layer.fc1.weight.chunk(BRANCHES), layer.fc1.bias.chunk(BRANCHES), layer.fc2.weight.chunk(BRANCHES, 1))
     ffns = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=0) for w1, b1, w2 in parts]
     kappa, alpha = attention.kappa_alpha()
+    if "top_branches" in weights:
+        assert [*map(torch.count_nonzero, (kappa, alpha))] == [3, 3]
     best = alpha.argmax().item()
     ffns[best] = functools.partial(ffns[best], b2=layer.fc2.bias / (BRANCHES * alpha[best]))  # once, unweighted
     norms = (second, identity, identity) if norm else (identity, first, second)

@@ -1,0 +1,17 @@
+"""tests/mutants.toml, whose faults are made by hand only: each can be made, and its test is there."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+from mutants import PROJECT, read_mutants  # noqa: E402
+
+
+def test_every_fault_can_be_made_and_has_its_test():
+    mutants = read_mutants([])
+    for mutant in mutants:
+        assert (PROJECT / mutant.file).read_text().count(mutant.line) == 1, mutant
+        file, _, function = mutant.test.partition("::")
+        assert f"def {function}" in (PROJECT / file).read_text(), mutant
+    assert f"{len(mutants)} small faults" in (PROJECT / "tests/README.md").read_text()
