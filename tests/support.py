@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import socket
 import subprocess
 import sys
 
@@ -150,6 +151,20 @@ def train(command, data, family, save_dir, *options, ok=True):
     """fairseq-train with small sizes; `options` come last and win."""
     places = ["--user-dir", PROJECT / "user_dir", "--save-dir", save_dir]
     return command("fairseq-train", data, *places, "--arch", f"{family}_tiny", *TRAINING, *options, ok=ok)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def assert_same_training(found, expected):
+    """The same parameters, but for the keys' biases, whose gradient is nothing but rounding: attention ignores them."""
+    ours, theirs = (torch.load(folder / "checkpoint_last.pt")["model"] for folder in (found, expected))
+    for name in theirs:
+        if not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-5, msg=f"{found} {name}")
 
 
 def training_options(*words):

@@ -20,7 +20,7 @@ def checkout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(PROJECT / "examples", folder / "examples")
     # The tests' own environment is complete.
-    (folder / "examples/install/environment.sh").write_text('PATH="${STAND_INS:+$STAND_INS:}$PATH"\n')
+    (folder / "examples/install/environment.sh").write_text('PATH="${STAND_INS:+$STAND_INS:}$PATH" own_environment=\n')
     for name in ("user_dir", "data-prep"):
         (folder / name).symlink_to(PROJECT / name)
     return folder

@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,25 +16,11 @@ import torch
 from user_dir.training.processes import refuse_processes
 from user_dir.transformer.architectures import FAMILIES
 
-from support import train
+from support import assert_same_training, free_port, train
 
 # Three updates an epoch, each of 4 x 300 tokens, whoever takes them; a checkpoint after every update.
 SETTINGS = {"STEPS": "prepare train", "UPDATES": 6, "AVERAGE": 4, "BATCH": 1200, "MAX_TOKENS": 300}
 OPTIONS = ("--dropout", "0", "--autocast", "off", "--log-interval", "1")
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def assert_close(found, expected):
-    """The same parameters, but for the keys' biases, whose gradient is nothing but rounding: attention ignores them."""
-    ours, theirs = (torch.load(folder / "checkpoint_last.pt")["model"] for folder in (found, expected))
-    for name in theirs:
-        if not name.endswith("k_proj.bias"):
-            torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-5, msg=f"{found} {name}")
 
 
 def test_torchrun_alone_is_refused(command, copies, tmp_path, monkeypatch):
@@ -87,7 +72,7 @@ def test_as_many_processes_as_one_likes(recipe, tmp_path, family):
 
     for processes in (1, 2, 4):
         train(str(processes), processes)
-        assert_close(tmp_path / str(processes), tmp_path / "1")
+        assert_same_training(tmp_path / str(processes), tmp_path / "1")
     for before, after in ((2, 1), (1, 2), (4, 2)):
         folder = tmp_path / f"{before} to {after}"
         folder.mkdir()
@@ -96,7 +81,7 @@ def test_as_many_processes_as_one_likes(recipe, tmp_path, family):
         shutil.copy(stopped, folder / "checkpoint_last.pt")
         train(folder.name, after)
         assert f"now {after} continue" in (folder / "train.log").read_text()
-        assert_close(folder, tmp_path / "1")
+        assert_same_training(folder, tmp_path / "1")
 
 
 def workers(folder):
@@ -210,7 +195,7 @@ def test_two_hosts_equal_one(start_on, recipe, tmp_path):
     for host in start_on(**SETTINGS | {"STEPS": "train"}, OUTPUT=tmp_path / "run"):
         said, _ = host.communicate(timeout=300)
         assert host.returncode == 0, said
-    assert_close(tmp_path / "run", tmp_path / "one")
+    assert_same_training(tmp_path / "run", tmp_path / "one")
 
 
 @pytest.mark.slow

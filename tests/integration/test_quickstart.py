@@ -9,10 +9,10 @@ import pytest
 from support import PROJECT, run
 
 
-def run_quickstart(output, *options):
+def run_quickstart(checkout, output, *options):
     env = {"VIRTUAL_ENV": sys.prefix, "PAIRS": "400", "UPDATES": "30", "OUTPUT": str(output)}
     sizes = ["--encoder-layers", "1", "--decoder-layers", "1", "--encoder-embed-dim", "16"]
-    return run("bash", PROJECT / "examples/quickstart.sh", *sizes, *options, env=env, ok=False)
+    return run("bash", checkout / "examples/quickstart.sh", *sizes, *options, cwd=checkout, env=env, ok=False)
 
 
 def test_number_of_updates():
@@ -21,17 +21,17 @@ def test_number_of_updates():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(checkout, tmp_path_factory):
     """The folder of a run, and the process that made it."""
     folder = tmp_path_factory.mktemp("quickstart")
-    done = run_quickstart(folder)
+    done = run_quickstart(checkout, folder)
     if "network" in done.stderr and done.returncode:
         pytest.skip(f"the corpus cannot be fetched here: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder, done
 
 
-def test_quickstart(finished):
+def test_quickstart(finished, checkout):
     folder, done = finished
     assert len(re.findall(r"^update \d+ of 30: loss", done.stdout, re.MULTILINE)) == 4
     assert len(re.findall(r"^translation  ", done.stdout, re.MULTILINE)) == 10
@@ -44,22 +44,22 @@ def test_quickstart(finished):
         assert str(folder / picture) in done.stdout and (folder / picture).read_bytes().startswith(b"\x89PNG")
     *_, title, command = done.stdout.splitlines()
     assert title.startswith("== translate a sentence of your own") and command.startswith("nmt-translate ")
-    answer = run("bash", "-c", command)  # as a reader pastes it
+    answer = run("bash", "-c", command, cwd=checkout)  # as a reader pastes it
     assert answer.stdout.endswith("\n") and answer.stdout.count("\n") == 1
     engine = "CTranslate2" if importlib.util.find_spec("ctranslate2") else "torch"
     assert f"nmt-translate: with {engine}" in answer.stderr
 
-    again = run_quickstart(folder)
+    again = run_quickstart(checkout, folder)
     assert again.returncode == 0 and "average.pt is there" in again.stdout
     score = re.compile(r"^BLEU\|.*$", re.MULTILINE)
     assert score.search(again.stdout)[0] == score.search(done.stdout)[0]
 
-    other = run_quickstart(folder, "--seed", "7")
+    other = run_quickstart(checkout, folder, "--seed", "7")
     assert other.returncode == 1
     assert "a run with other options" in other.stderr and "OUTPUT=" in other.stderr
 
 
-def test_the_front_pages_commands(finished, tmp_path):
+def test_the_front_pages_commands(finished, checkout, tmp_path):
     """README.md's commands that need no training, as they stand there but for the folders of this smaller run."""
     folder, _ = finished
     page = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -71,8 +71,8 @@ def test_the_front_pages_commands(finished, tmp_path):
     assert len(commands) == 6
     environment = {"VIRTUAL_ENV": sys.prefix}
     for command in commands:
-        run("bash", "-c", command, env=environment)
+        run("bash", "-c", command, cwd=checkout, env=environment)
     (python,) = (text for kind, text in blocks if kind)
-    assert run("python", "-c", python).stdout.count("\n") == 1
+    assert run("python", "-c", python, cwd=checkout).stdout.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"valid.en", "training.png", "attention.html"}
     assert (tmp_path / "valid.en").read_text().count("\n") == 2000

@@ -9,16 +9,14 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import torch
 
-from support import run
+from support import assert_same_training, free_port, run
 
 
 def test_every_step_and_again(checkout, recipe, tmp_path):
@@ -59,10 +57,7 @@ def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_pat
     assert "2 x 1 x 500 = 1000" in plan
     run("bash", "-c", plan.partition("# to compare with")[0], cwd=checkout)
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    hosts = {**settings, "NODES": 2, "MASTER_PORT": port, "STEPS": "train", "OUTPUT": tmp_path / "hosts"}
+    hosts = {**settings, "NODES": 2, "MASTER_PORT": free_port(), "STEPS": "train", "OUTPUT": tmp_path / "hosts"}
     with ThreadPoolExecutor() as pool:
         for host in pool.map(lambda rank: recipe(*options, **hosts, NODE_RANK=rank), (0, 1)):
             assert host.returncode == 0, host.stdout[-3000:] + host.stderr[-3000:]
@@ -70,10 +65,8 @@ def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_pat
     logs = {name: (tmp_path / name / "train.log").read_text() for name in ("one", "two", "hosts")}
     losses = {name: re.findall(r"train_inner .* loss=([\d.]+),", log) for name, log in logs.items()}
     assert len(losses["one"]) == 5 and losses["two"] == losses["hosts"] == losses["one"]
-    models = {name: torch.load(tmp_path / name / "checkpoint_last.pt")["model"] for name in losses}
-    for name, weights in models["one"].items():
-        torch.testing.assert_close(models["two"][name], weights, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(models["hosts"][name], weights, atol=1e-5, rtol=1e-5)
+    for name in ("two", "hosts"):
+        assert_same_training(tmp_path / name, tmp_path / "one")
 
 
 def test_a_process_that_dies_ends_the_others(recipe, stand_in, tmp_path):

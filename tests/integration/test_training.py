@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.translator import Translator
 
-from support import PROJECT, TWO_FAMILIES, slow_beyond, train
+from support import PROJECT, TWO_FAMILIES, assert_same_training, free_port, slow_beyond, train
 
 every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES, FAMILIES))
 
@@ -72,16 +71,11 @@ def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, aut
 def test_two_processes_equal_update_freq_2(command, copies, tmp_path, family):
     options = "--max-update 20 --dropout 0 --disable-validation".split()
     train(command, copies, family, tmp_path / "one", "--update-freq", "2", *options)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options += f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{port}".split()
+    options += f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{free_port()}".split()
     options += "--distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp --distributed-rank".split()
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda rank: train(command, copies, family, tmp_path / "two", *options, rank), "01"))
-    one, two = (parameters(tmp_path / folder / "checkpoint_last.pt") for folder in ("one", "two"))
-    for name in one:
-        torch.testing.assert_close(two[name], one[name], atol=1e-5, rtol=1e-5)
+    assert_same_training(tmp_path / "two", tmp_path / "one")
 
 
 @every_family

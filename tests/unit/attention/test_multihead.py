@@ -146,18 +146,6 @@ def test_dropout_acts_on_the_weights_in_training_only():
     assert torch.equal(evaluated, again)
 
 
-def test_cached_self_attention_equals_full():
-    torch.manual_seed(1)
-    module = MultiheadAttention(MODEL, HEADS, self_attention=True).double()
-    x = torch.randn(6, 3, MODEL, dtype=torch.double)
-    mask = torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1)
-    full, _ = module(x, x, x, attn_mask=mask, need_weights=False)
-    state, outputs = {}, []
-    for part in x.split(1):
-        outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
-    torch.testing.assert_close(torch.cat(outputs), full)
-
-
 @pytest.mark.parametrize("options", [{}, {"restricted_attention": "both", "neighbourhood": 5}], ids=str)
 @pytest.mark.parametrize("family", ["vaswani_transformer", "relative_transformer"])
 def test_padded_tokens_are_not_seen_later(build, batch, family, options):
