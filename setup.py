@@ -3,12 +3,10 @@
 import pathlib
 import re
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
-# Commands that are words; nmt- keeps `translate`, `score` and the like of other packages out of the way.
-tools = ["translate", "average_checkpoints", "score", "score_parses", "compare", "precision", "ablate_branch_weights"]
-tools += ["parameter_table", "describe_heads", "convert_checkpoint", "export_ctranslate2", "extend_vocabulary"]
-tools += ["show_progress", "plot_training", "plot_attention", "plot_branch_weights", "plot_relative_positions"]
+# nmt- keeps `translate`, `score` and the like of other packages out of the way.
+tools = sorted(file.stem for file in pathlib.Path(__file__).parent.glob("user_dir/tools/[!_]*.py"))
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
 ctranslate2 = ["ctranslate2>=4.5,<5"]  # user_dir.tools.export_ctranslate2
@@ -39,16 +37,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
     ],
-    packages=[
-        "user_dir",
-        *(f"user_dir.{paper}" for paper in ("attention", "relative", "weighted")),
-        *(f"user_dir.{room}" for room in ("transformer", "training", "search", "serving", "checkpoints", "kernels")),
-        "user_dir.tools",
-        "user_dir.tools.attention_page",
-        "user_dir.tools.comparison",
-        "user_dir.tools.shared",
-        "user_dir.tools.translation",
-    ],
+    packages=find_packages(include=["user_dir", "user_dir.*"]),
     package_data={"user_dir.tools.attention_page": ["page.html"]},
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
     python_requires=">=3.11",  # fairseq-fixed is the fairseq that imports there

@@ -61,11 +61,11 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   [ -z "$3" ] || read -r -a options <<< "$3"
   if [ "$recipe" = quickstart ]; then
     ARCH=${2}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
-      examples/quickstart.sh ${options[@]+"${options[@]}"} --seed "$4" "${@:5}"
+      examples/quickstart.sh "${options[@]}" --seed "$4" "${@:5}"
   elif [[ $1 == *big ]]; then  # another architecture
     FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"
   else
-    FAMILY=$2 SEED=$4 OUTPUT=$run examples/wmt14.sh ${options[@]+"${options[@]}"} "${@:5}"
+    FAMILY=$2 SEED=$4 OUTPUT=$run examples/wmt14.sh "${options[@]}" "${@:5}"
   fi
 }
 

@@ -66,7 +66,7 @@ if [ "$family" = transformer ]; then  # fairseq's own has neither our options no
     big_en_fr) model=(--arch transformer_vaswani_wmt_en_fr_big) ;;
   esac
 fi
-model+=(${shape[@]+"${shape[@]}"})
+[ -z "${shape+set}" ] || model+=("${shape[@]}")
 
 # ---- how large
 
@@ -223,7 +223,7 @@ binarise() {  # folder of the data, its languages [options of fairseq-preprocess
     trap 'rm -rf "$data.partial"' EXIT
     mkdir -p "$data.partial/raw"
     "${@:2}" "$data.partial/raw"
-    fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 ${options[@]+"${options[@]}"} \
+    fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 "${options[@]}" \
       --trainpref "$data.partial/raw/train" --validpref "$data.partial/raw/valid" --testpref "$data.partial/raw/test" \
       --destdir "$data.partial/data-bin"
     mv "$data.partial" "$data"

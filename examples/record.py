@@ -33,7 +33,7 @@ VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET LANGUAGE TASK FAMILY ARCH SI
     SEED MIRROR OUTPUT SMOKE STEPS""".split()
 END = re.compile(r"(?:Stopping|stopping) training (?:due to|because) .*|early stop since .*")
 INSTRUCTIONS = "avx2", "avx512f", "avx512_bf16", "amx_bf16"  # of CPUs, by the speed of products
-GENERATED = re.compile(r"Generate \S+ with beam=\d+: (BLEU4) = ([\d.]+).*")
+GENERATED = re.compile(r"Generate \S+ with beam=\d+: BLEU4 = ([\d.]+).*")
 
 
 def commit() -> str:
@@ -139,7 +139,7 @@ def scores(run: pathlib.Path) -> dict[str, dict]:
     with open(run / "generate.log", encoding="utf-8", errors="replace") as log:
         for line in log:
             if match := GENERATED.search(line):
-                by_name["BLEU4 of fairseq-generate"] = {"score": float(match[2]), "signature": match[0]}
+                by_name["BLEU4 of fairseq-generate"] = {"score": float(match[1]), "signature": match[0]}
     return by_name
 
 

@@ -1,7 +1,5 @@
 """The options of our models: fairseq's TransformerConfig and what we add to it."""
 
-import operator
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Optional
@@ -112,10 +110,10 @@ UNSUPPORTED = {
 # Options that are counts, and those that are probabilities. fairseq accepts any number: some fail in an assertion of
 # torch, others (no layers, a dropout of 1.5) silently train another model.
 COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"]
-COUNTS += ["max_source_positions", "max_target_positions"]
+COUNTS += ["max_source_positions", "max_target_positions", "neighbourhood"]
 SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-COUNTS += [f"{side}.{name}" for side in ("encoder", "decoder") for name in SIDE]
-PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder.layerdrop", "decoder.layerdrop"]
+COUNTS += [f"{side}_{name}" for side in ("encoder", "decoder") for name in SIDE]
+PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"]
 
 
 def refuse_options(cfg: VariantConfig) -> None:
@@ -150,12 +148,13 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
 def impossible(cfg: VariantConfig) -> Iterator[str]:
     for names, allowed, wanted in (
         (COUNTS, lambda number: number >= 1, "at least 1"),
+        (["relative_distance"], lambda number: number >= 0, "at least 0"),
         (PROBABILITIES, lambda number: 0 <= number < 1, "a number from 0 to below 1"),
     ):
         for name in names:
-            value = operator.attrgetter(name)(cfg)
+            value = getattr(cfg, name)
             if value is not None and not allowed(value):
-                yield f"--{re.sub('[._]', '-', name)} {value}: give {wanted}"
+                yield f"--{name.replace('_', '-')} {value}: give {wanted}"
     for name in ("encoder", "decoder"):
         width, heads = getattr(cfg, name).embed_dim, getattr(cfg, name).attention_heads
         if heads > 0 and width % heads:

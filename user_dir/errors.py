@@ -10,11 +10,6 @@ class InputError(ValueError):
     """An invalid input. The message says in one line what is wrong, where, and how to fix it."""
 
 
-def functions(trace) -> list[str]:
-    """The names of the functions in a traceback."""
-    return [frame.name for frame in traceback.extract_tb(trace)]
-
-
 def report_input_errors_in_one_line() -> None:
     """Makes fairseq's commands end with an InputError's message alone, without a traceback of twenty lines.
 
@@ -35,7 +30,7 @@ def report_input_errors_in_one_line() -> None:
             message = match[1]
         elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it sets up the task
             message = f"{error}: for example, add --max-tokens 4096"
-        elif isinstance(error, OSError) and "verify_checkpoint_directory" in functions(trace):
+        elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         else:
             return previous_hook(kind, error, trace)

@@ -80,7 +80,7 @@ def make_data_bin(
     target: str,
     joined: bool,
     workers: Executor,
-    given: Sequence[Path] | None = None,
+    given: Sequence[Path] | None,
 ) -> dict:
     """The `given` dictionaries or those of the training texts in `texts`, then all its texts as binary data sets."""
     languages = (source, target)

@@ -9,7 +9,6 @@ FOLDER and PROCESS, which is written to the file, appear in the message of a pro
 import contextlib
 import fcntl
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -64,8 +63,6 @@ def _described(process: int) -> str:
         command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ")
     except OSError:
         command = b""
-        with contextlib.suppress(OSError):  # there is no /proc, and perhaps no ps
-            command = subprocess.run(["ps", "-o", "command=", "-p", str(process)], capture_output=True).stdout
     words = "".join(c if c.isprintable() else "?" for c in " ".join(command.decode(errors="replace").split()))
     return f"process {process} on {os.uname().nodename}" + (f" ({words[:200]})" if words else "")
 

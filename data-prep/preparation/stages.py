@@ -22,8 +22,8 @@ ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
 class Stages:
     """The stages of one output folder, which the caller has locked. `about` is added to the manifest."""
 
-    def __init__(self, output: Path, about: dict, say: Callable[[str], None] = print) -> None:
-        self.output, self.say = output, say
+    def __init__(self, output: Path, about: dict) -> None:
+        self.output = output
         output.mkdir(parents=True, exist_ok=True)
         self.manifest_path = output / "manifest.json"
         self.manifest = self._load()
@@ -61,7 +61,7 @@ class Stages:
         """Lets `make` fill the stage's folder and return its counts, unless this is done already with these options."""
         options = json.loads(json.dumps({"recipe": RECIPE} | options))  # in the form read from the manifest
         if self._is_done(name, options):
-            self.say(f"{name}: nothing to do")
+            print(f"{name}: nothing to do")
             return
         start = time.perf_counter()
         partial = self.output / f".{name}.partial"
@@ -87,4 +87,4 @@ class Stages:
         entry = {"options": options, "counts": counts, "seconds": seconds, "files": files}
         self.manifest["stages"][name] = entry
         self._save()
-        self.say(f"{name}: {seconds} s")
+        print(f"{name}: {seconds} s")

@@ -40,7 +40,6 @@ for name in corpus source target preparation training generation ${more_settings
   declare -p "$name" >/dev/null 2>&1 || fail "the recipe does not set $name; see the list in examples/shared/steps.sh"
 done
 
-# Before bash 4.4 an empty array counts as unset: hence ${further[@]+...} below.
 dry_run="" precision="" further=() before=""
 for argument in "$@"; do
   case $before$argument in
@@ -142,7 +141,7 @@ train() {
   # would get different ones. --update-epoch-batch-itr makes new batches in each epoch, from its number; with fairseq's
   # own task each epoch leaves a data-loader worker behind.
   local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task checked_translation
-    "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" ${further[@]+"${further[@]}"})
+    "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" "${further[@]}")
   run mkdir -p "$run"
   # The precision is chosen when a run begins, on the first host, and kept when the run continues.
   if [ -n "$precision" ]; then
@@ -225,7 +224,7 @@ step() {  # name [remedy if it fails]
 
 # ---- the folder of a run
 
-options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" ${further[@]+"${further[@]}"}; }  # record.py reads it
+options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"; }  # record.py reads it
 
 refuse_another_run() {
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then

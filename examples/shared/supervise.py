@@ -22,16 +22,10 @@ SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 def parents() -> dict[int, int]:
     """The parent of each process that has not ended."""
     parent_of = {}
-    if os.path.exists("/proc/self/stat"):
-        for process in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-                if state != b"Z":
-                    parent_of[int(process)] = int(parent)
-        return parent_of
-    with subprocess.Popen(["ps", "-A", "-o", "pid=,ppid=,state="], stdout=subprocess.PIPE, text=True) as ps:
-        for process, parent, state in map(str.split, ps.stdout):
-            if state[0] != "Z" and int(process) != ps.pid:
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
                 parent_of[int(process)] = int(parent)
     return parent_of
 

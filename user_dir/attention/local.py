@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..config import VariantConfig
-from ..errors import InputError
 from .cache import cache_of
 from .masks import additive
 
@@ -27,28 +25,18 @@ class LocalAttention:
     Args:
         neighbourhood: r; an even number counts as the next odd one, so that there are as many before as after
         others: as in the attention
-
-    Raises:
-        InputError: if r is not at least 1
     """
 
     def __init__(self, *args, neighbourhood: int, **kwargs):
-        if neighbourhood < 1:
-            raise InputError(f"--neighbourhood {neighbourhood}: give at least 1, because a position sees itself")
         super().__init__(*args, **kwargs)
         self.radius = neighbourhood // 2
-
-    @staticmethod
-    def from_config(cfg: VariantConfig, side: str) -> dict | None:
-        """Its arguments for `side`, encoder or decoder; None if `cfg` does not restrict its self-attention."""
-        return {"neighbourhood": cfg.neighbourhood} if cfg.restricted_attention in (side, "both") else None
 
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
         """As MultiheadAttention.compute_heads; any attn_mask is assumed to be that of a masked decoder."""
         length = len(query)
         whole = length <= self.radius + 1
         if incremental_state is not None or whole or need_weights:
-            if incremental_state is None and not whole:
+            if not whole:  # so that this is no step of decoding, which has one query
                 beyond = self.beyond(length, query.device)
                 attn_mask = beyond if attn_mask is None else attn_mask + beyond
             return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)

@@ -74,7 +74,7 @@ class MultiheadAttention(modules.MultiheadAttention):
         dropout = self.dropout_now()
         if not need_weights:
             return fused_attention(q, k, v, mask, dropout, self.training), None
-        wide = at_least_float32(q.dtype)
+        wide = torch.promote_types(q.dtype, torch.float32)  # as in torch's kernels
         with torch.autocast(q.device.type, enabled=False):
             scores = q.to(wide) @ k.to(wide).mT * self.key_dim**-0.5  # [B, h, T, S]
             if mask is not None:
@@ -198,11 +198,6 @@ class MultiheadAttention(modules.MultiheadAttention):
         if cache is not None:
             cache.reorder(new_order, self.beam_size, incremental_state.get(ONE_ORDER, {}))
         return incremental_state
-
-
-def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    """The type of scores and weights for queries of type `dtype`: like torch's kernels, at least float32."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, training: bool) -> Tensor:

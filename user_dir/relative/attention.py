@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from ..attention.cache import cache_of
 from ..attention.masks import additive
-from ..attention.multihead import MultiheadAttention, at_least_float32
+from ..attention.multihead import MultiheadAttention
 from ..config import VariantConfig
-from ..errors import InputError
 from .kernel import RelativeAttention, distance_rows
 
 
@@ -35,17 +34,11 @@ class RelativeMultiheadAttention(MultiheadAttention):
         shared: use one table for all heads instead of one for each
         keys, values, scalars: whether there are a^K, a^V and b
         others: as in MultiheadAttention
-
-    Raises:
-        InputError: for a negative distance
     """
 
     def __init__(
         self, embed_dim, num_heads, *, distance: int, shared=False, keys=True, values=True, scalars=False, **kwargs
     ):
-        if distance < 0:
-            reason = f"the clipping distance of relative positions cannot be negative ({distance})"
-            raise InputError(f"{reason}: give --relative-distance 0 or more")
         super().__init__(embed_dim, num_heads, **kwargs)
         self.distance = distance
         shape = [2 * distance + 1] if shared else [num_heads, 2 * distance + 1]
@@ -98,7 +91,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
             b = self.relative_scalars[..., rows].to(q.dtype)  # [h, T, S]
             mask = b if mask is None else additive(mask, q.dtype) + b
             return super().attend(q, k, v, mask, need_weights, first_query)
-        tables, wide = (self.relative_keys, self.relative_values), at_least_float32(q.dtype)
+        tables, wide = (self.relative_keys, self.relative_values), torch.promote_types(q.dtype, torch.float32)
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: each key has one distance, so a^K and a^V can be added to keys and values.
             with torch.autocast(q.device.type, enabled=False):  # which would round them
@@ -125,14 +118,10 @@ def by_distance(table: Tensor | None, start: int, stop: int) -> Tensor | None:
     """The rows of distances start … stop − 1, clipped: […, 2k+1, d_z] → […, stop − start, d_z], a view up to k."""
     if table is None:
         return None
-    k, count = table.size(-2) // 2, stop - start
-    before, after = (min(max(beyond, 0), count) for beyond in (-k - start, stop - 1 - k))
-    near = table[..., max(start + k, 0) :, :][..., : count - before - after, :]
-    if not before and not after:
-        return near
-    rows = (table[..., :1, :], before), (table[..., -1:, :], after)
-    first, last = (row.expand(*row.shape[:-2], times, -1) for row, times in rows)
-    return torch.cat([first, near, last], dim=-2)
+    k = table.size(-2) // 2
+    if -k <= start and stop <= k + 1:
+        return table[..., start + k : stop + k, :]
+    return table.index_select(-2, torch.arange(start, stop, device=table.device).clamp_(-k, k).add_(k))
 
 
 def initialise(table: Tensor) -> None:

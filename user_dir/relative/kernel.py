@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from ..attention.masks import additive
-from ..attention.multihead import at_least_float32
 from ..kernels.dropout import random_mask
 
 SCORES = 2**19  # computed at a time on a CPU, whose cache they fit
@@ -51,8 +50,8 @@ class RelativeAttention(torch.autograd.Function):
     def forward(
         ctx, q, k, v, mask, table_k, table_v, radius: int, first_query: int, dropout: float, need_weights: bool
     ):
-        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at_least_float32, or None."""
-        ctx.narrow, wide, positions = q.dtype, at_least_float32(q.dtype), k.size(2)
+        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at least float32, or None."""
+        ctx.narrow, wide, positions = q.dtype, torch.promote_types(q.dtype, torch.float32), k.size(2)
         q, k, v = (heads_first(x, wide) for x in (q, k, v))
         q.mul_(q.size(3) ** -0.5)
         mask = None if mask is None else additive(mask, wide)

@@ -1,4 +1,4 @@
-"""Beam search with fairseq's results and less work; used by task.py.
+"""Beam search with fairseq's results and less work.
 
 At every step fairseq's generator makes about eight passes over the probabilities of all words after all hypotheses, and
 copies each hypothesis. Here the best words are found among the best of about 6√V groups of words, the first step is

@@ -30,7 +30,7 @@ def fingerprint(checkpoint: pathlib.Path) -> str | None:
 
     None if it is no such archive, as of torch before 1.6, or is missing.
     """
-    if not checkpoint.is_file():
+    if not checkpoint.is_file():  # missing, or a pipe, whose opening would wait for a writer
         return None
     try:
         with zipfile.ZipFile(checkpoint) as archive:

@@ -180,7 +180,7 @@ class Translator(TextTranslator):
     def batches(self, dataset: FairseqDataset, max_tokens: int = 6000, batch_size: int | None = None) -> Iterator[dict]:
         """All of `dataset`, similar lengths together.
 
-        A batch has at most max_tokens subwords, or one longer sentence, and at most batch_size sentences.
+        A batch has at most max_tokens subwords, or as many as the longest sentence, and at most batch_size sentences.
         """
         order = np.argsort(dataset.src_sizes, kind="stable")
         limit = max(max_tokens, *map(dataset.num_tokens, order))

@@ -24,7 +24,7 @@ import logging
 import pathlib
 
 from ..errors import InputError
-from ..files import write
+from ..files import refuse_missing_folder, write
 from .comparison.report import draw, report
 from .comparison.significance import TESTS, buckets, differences, read_systems
 from .shared.command import exit_in_one_line, new_parser
@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
     if args.output.is_dir():
         raise InputError(f"{args.output} is a folder: name the files to write, such as {args.output / 'comparison'}")
+    refuse_missing_folder(args.output)
     systems, used = read_systems(args)
     parts = buckets(args.lengths_of, systems[0].runs[0].references, args.bounds)
     rows, signature = differences(systems, used, args.test)

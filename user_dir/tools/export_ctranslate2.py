@@ -123,8 +123,8 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         kind().convert(f"{folder}/model", quantization=quantization)
         languages = task.cfg.source_lang, task.cfg.target_lang
         kept = kept_settings(path.parent)
-        if kept.pop("lenpen_form", "fairseq") != "fairseq":  # CTranslate2 knows that one only
-            kept.pop("lenpen", None)
+        if kept.get("lenpen_form") == "vaswani":  # CTranslate2 knows fairseq's only
+            kept = {name: value for name, value in kept.items() if name not in ("lenpen", "lenpen_form")}
         characters = characters_of(task.source_dictionary.symbols)
         write_facts(pathlib.Path(folder, "model"), path, data, languages, *longest, kept, quantization, characters)
         if output.exists():

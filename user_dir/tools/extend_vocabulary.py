@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     for group in ("task", "model"):  # fairseq-train keeps the data's place among both
         if "data" in options(state, group):
             options(state, group)["data"] = str(args.data)
-    write(args.output, lambda partial: save(state, partial))
+    write(args.output, lambda partial: save(state, partial), [args.checkpoint])
     more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages))
     print(f"{args.output}: {args.checkpoint} with {more}")
 

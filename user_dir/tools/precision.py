@@ -16,11 +16,11 @@ from .shared.command import exit_in_one_line, new_parser
 GAIN = 1.3
 
 
-def seconds(dtype: torch.dtype, device: str, size: int, repeats: int = 5) -> float:
-    """The shortest of `repeats` products of two [size, size] matrices, after one that is not counted."""
+def seconds(dtype: torch.dtype, device: str, size: int) -> float:
+    """The shortest of five products of two [size, size] matrices, after one that is not counted."""
     matrix = torch.randn(size, size, device=device).to(dtype)
     product = lambda: (matrix @ matrix)[0, 0].item()  # noqa: E731  (reading an element waits for the GPU)
-    return min(timeit.repeat(product, number=1, repeat=repeats + 1)[1:])
+    return min(timeit.repeat(product, number=1, repeat=6)[1:])
 
 
 def faster(device: str) -> str:

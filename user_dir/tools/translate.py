@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..files import write
+from ..serving.search_settings import FORMS
 from ..serving.text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
 from .translation.engine import opened
@@ -119,7 +120,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ensemble", type=pathlib.Path, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)
     help = "length^A, or ((5 + length)/6)^A (default: fairseq)"
-    parser.add_argument("--lenpen-form", choices=("fairseq", "vaswani"), help=help)
+    parser.add_argument("--lenpen-form", choices=FORMS, help=help)
     help = "write the N best after the number of their line and their score (log2 p / penalty), separated by tabs"
     parser.add_argument("--nbest", type=positive, metavar="N", help=help)
     help = "subwords in a batch (default: %(default)s)"

@@ -8,6 +8,7 @@ too long, its error comes after the first epoch.
 import argparse
 import importlib.util
 import pathlib
+import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -189,8 +190,8 @@ def data_fault(path: pathlib.Path, dictionary: Dictionary) -> str | None:
         if (index := index_of(path)) is None:
             return None
         words = np.memmap(text, index.dtype, "r")
-    except ValueError as error:
-        return f"{path} or {text.name} is truncated ({error})"
+    except (ValueError, AssertionError, KeyError, struct.error) as error:
+        return f"{path} or {text.name} is truncated or damaged ({error})"
     if len(words) != (expected := index.sizes.sum(dtype=np.int64)):
         return f"{text} has {len(words):,} of {expected:,} subwords"
     if (largest := words.max()) >= len(dictionary):

@@ -46,8 +46,8 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
             raise InputError(f"{reason}: omit all but one, or choose a family that does not set them")
         for option, arguments in selected.items():
             attention, options = SELF_ATTENTIONS[option], options | arguments
-        if (arguments := LocalAttention.from_config(cfg, side)) is not None:
-            attention, options = joined(LocalAttention, attention), options | arguments
+        if cfg.restricted_attention in (side, "both"):
+            attention, options = joined(LocalAttention, attention), options | {"neighbourhood": cfg.neighbourhood}
     elif cfg.relative_attention == "all":
         attention, options = RelativeMultiheadAttention, options | RelativeMultiheadAttention.from_config(cfg)
     if ffn_dim:
@@ -73,17 +73,15 @@ class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
         ffn_dim = cfg.encoder.ffn_embed_dim if branched else None
         return build_attention("encoder", cfg, ffn_dim, self_attention=True)
 
-    @autocast
-    def forward(self, *args, **kwargs):
-        return super().forward(*args, **kwargs)
+    forward = autocast(transformer_layer.TransformerEncoderLayerBase.forward)
 
 
 class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
     """Masked self-attention, encoder–decoder attention, then the FFN."""
 
-    def __init__(self, cfg, no_encoder_attn=False):
+    def __init__(self, cfg):
         self.cfg = cfg
-        super().__init__(cfg, no_encoder_attn)
+        super().__init__(cfg)
         self.need_attn = False  # the decoder requests the weights of a layer by the argument need_attn
 
     def build_self_attention(self, embed_dim, cfg, **kwargs):
@@ -101,9 +99,7 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         branched = cfg.branched_attention in (attention, "both", "both_halves")
         return build_attention("decoder", cfg, ffn_dim if branched else None, **kwargs)
 
-    @autocast
-    def forward(self, *args, **kwargs):
-        return super().forward(*args, **kwargs)
+    forward = autocast(transformer_layer.TransformerDecoderLayerBase.forward)
 
 
 class WeightedEncoderLayer(TransformerEncoderLayer):
@@ -131,8 +127,7 @@ class Branched:
     def build_fc1(self, *args):
         return None
 
-    def build_fc2(self, *args):
-        return None
+    build_fc2 = build_fc1
 
     def sublayer(self, x, norm, attention, key=None, **kwargs):
         """Attention from x [T, B, d] to `key` [S, B, d_encoder] (default: x itself), with residual and `norm`.
@@ -209,8 +204,8 @@ def encoder_layer(cfg: VariantConfig) -> TransformerEncoderLayer:
     return WeightedEncoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedEncoderLayer(cfg)
 
 
-def decoder_layer(cfg: VariantConfig, no_encoder_attn: bool) -> TransformerDecoderLayer:
+def decoder_layer(cfg: VariantConfig) -> TransformerDecoderLayer:
     """The decoder layer that `cfg` selects."""
     if cfg.branched_attention == "none":
-        return TransformerDecoderLayer(cfg, no_encoder_attn)
-    return (WeightedDecoderLayer if cfg.branch_residual == "shared" else BranchedDecoderLayer)(cfg, no_encoder_attn)
+        return TransformerDecoderLayer(cfg)
+    return WeightedDecoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedDecoderLayer(cfg)

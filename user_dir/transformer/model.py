@@ -114,9 +114,7 @@ class TransformerEncoder(TransformerEncoderBase):
     def reorder_encoder_out(self, encoder_out, new_order):
         return Reordered(encoder_out, new_order)
 
-    @autocast
-    def forward(self, *args, **kwargs):
-        return super().forward(*args, **kwargs)
+    forward = autocast(TransformerEncoderBase.forward)
 
 
 class TransformerDecoder(TransformerDecoderBase):
@@ -126,11 +124,9 @@ class TransformerDecoder(TransformerDecoderBase):
     learns_alignment = False  # whether the loss reads them (label_smoothed_cross_entropy_with_alignment)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        return wrap(decoder_layer(cfg, no_encoder_attn), cfg)
+        return wrap(decoder_layer(cfg), cfg)
 
-    @autocast
-    def forward(self, *args, **kwargs):
-        return super().forward(*args, **kwargs)
+    forward = autocast(TransformerDecoderBase.forward)
 
     def extract_features(
         self,

@@ -103,7 +103,7 @@ def test_padding_changes_nothing(build):
     torch.testing.assert_close(found[9:], expected)
 
 
-def test_no_neighbourhood():
+def test_no_neighbourhood(build):
     assert VariantConfig.restricted_attention == "none"
-    with pytest.raises(InputError, match="--neighbourhood 0: give"):
-        build_attention(MultiheadAttention, 0)
+    with pytest.raises(InputError, match="--neighbourhood 0: give at least 1"):
+        build("vaswani_transformer_base", restricted_attention="both", neighbourhood=0)

@@ -249,5 +249,5 @@ def test_a_manifest_overwrites_nothing_elsewhere(tmp_path):
     files = {"../../precious": {"bytes": 8}, str(precious): {"bytes": 1}}
     stages = {name: {"options": {}, "files": files} for name in (*ORDER, "..", "../precious")}
     (output / "manifest.json").write_text(json.dumps({"stages": stages}))
-    Stages(output, {}, say=lambda line: None).run("raw", {}, lambda folder: {})
+    Stages(output, {}).run("raw", {}, lambda folder: {})
     assert precious.read_text() == "precious" and {path.name for path in tmp_path.iterdir()} == {"precious", "out"}

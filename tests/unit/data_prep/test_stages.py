@@ -20,7 +20,7 @@ class Recorder:
 
     def run(self, fail="", **options):
         self.done.clear()
-        run = stages.Stages(self.output, {}, say=lambda line: None)
+        run = stages.Stages(self.output, {})
         for name in ("raw", "tok", "bpe"):
             run.run(name, {name: options.get(name)}, lambda folder, name=name: self.make(folder, name, fail, options))
         return self.done

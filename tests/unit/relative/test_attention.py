@@ -144,9 +144,9 @@ def test_a_row_that_sees_only_padding_is_finite():
     assert torch.isfinite(output).all() and torch.isfinite(x.grad).all()
 
 
-def test_negative_distance_is_refused():
-    with pytest.raises(ValueError, match="cannot be negative .-1"):
-        build_attention(-1)
+def test_negative_distance_is_refused(build):
+    with pytest.raises(InputError, match="--relative-distance -1: give at least 0"):
+        build("relative_transformer_base", relative_distance=-1)
 
 
 # whole models

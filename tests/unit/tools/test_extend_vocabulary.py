@@ -74,6 +74,8 @@ def test_what_is_refused(saved, longer, refusal, tmp_path):
     longest = longer(other, {"src": 16, "tgt": 16})
     assert "--old" in refusal(tool.main, path, "--data", longest, "--old", other, *output)
     assert "dict.src.txt" in refusal(tool.main, path, "--data", tmp_path, "--old", data, *output)
+    new = longer(data, {"src": 4, "tgt": 4})
+    assert "is the input" in refusal(tool.main, path, "--data", new, "--old", data, "--output", path)
     state = torch.load(path, weights_only=False)
     state["cfg"]["task"]["data"] = "nowhere/data-bin"
     torch.save(state, tmp_path / "moved.pt")

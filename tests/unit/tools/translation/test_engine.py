@@ -84,7 +84,11 @@ def test_a_stale_export_is_not_used(folder, translated):
 def test_other_settings_of_beam_search_and_rounded_weights(folder, translated):
     (folder / "search.json").write_text('{"beam": 2}')
     assert "because" in translated(folder)[1]
+    (folder / "search.json").write_text('{"lenpen": 1.5, "lenpen_form": "fairseq"}')
+    export_ctranslate2.main([str(folder / "average.pt"), "--output", str(folder / "ctranslate2")])
+    assert "with CTranslate2" in translated(folder)[1]
     (folder / "search.json").unlink()
+    export_ctranslate2.main([str(folder / "average.pt"), "--output", str(folder / "ctranslate2")])
     facts = folder / "ctranslate2/translator.json"
     facts.write_text(json.dumps(json.loads(facts.read_text()) | {"quantization": "int8"}))
     assert "has the weights in int8" in translated(folder)[1]
