@@ -1,6 +1,6 @@
 """Scores a Weighted Transformer with its learned branch weights, and with others (Ahmed et al. 2017, table 3).
 
-    nmt-ablate-branch-weights RUN/average.pt
+    nmt-ablate-branch-weights RUN
 
 κ and α are replaced in the trained model, which is not trained again: learned, 1/M each, and drawn at random, where
 each point of the simplex is equally likely (Dirichlet(1, …, 1); the paper does not say how it drew), anew in every

@@ -1,6 +1,6 @@
 """Turns a checkpoint of fairseq's own Transformer into one of vaswani_transformer, and the other way round.
 
-    nmt-convert-checkpoint RUN/average.pt --to transformer --output fairseq.pt
+    nmt-convert-checkpoint RUN --to transformer --output fairseq.pt
     nmt-convert-checkpoint wmt14.en-fr.pt --to vaswani_transformer --output ours.pt
 
 Parameters have the same names and meaning in both; what differs is what the file says of architecture, task, criterion

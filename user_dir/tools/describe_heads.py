@@ -1,6 +1,6 @@
 """Describes each head by its mean attention weights on a binarised set, as a Markdown table.
 
-    nmt-describe-heads RUN/average.pt --subset test
+    nmt-describe-heads RUN --subset test
 
 The decoder is fed the reference; there is no search. With a_ij the weight of query i, 1 to T, on key j, 1 to S,
 a row has means over all queries of the set, the </s> at the end of a sentence included, of

@@ -1,6 +1,6 @@
 """Writes a checkpoint as a model of CTranslate2 (https://opennmt.net/CTranslate2), which translates faster on CPUs.
 
-    nmt-export-ctranslate2 RUN/average.pt --output RUN/ctranslate2 --quantization int8
+    nmt-export-ctranslate2 RUN --output RUN/ctranslate2 --quantization int8
 
 It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
 the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. CTranslate2 is

@@ -1,7 +1,7 @@
 """Gives a model's embeddings rows for new entries of its dictionaries, to train it further on other text.
 
     python data-prep/prepare.py --train … --like data/mine --new-characters --output data/other
-    nmt-extend-vocabulary RUN/average.pt --data data/other/data-bin --output RUN/extended.pt
+    nmt-extend-vocabulary RUN --data data/other/data-bin --output RUN/extended.pt
     fairseq-train data/other/data-bin --finetune-from-model RUN/extended.pt …
 
 The new dictionaries begin with all entries of the old ones, in their order. The old entries, among them </s> and <unk>,

@@ -1,8 +1,8 @@
 """Translates a sentence and draws the attention weights of every head of a layer.
 
-    nmt-plot-attention RUN/average.pt --sentence "It was empty." \\
+    nmt-plot-attention RUN --sentence "It was empty." \\
         --attention encoder --layer 5 --output attention.png
-    nmt-plot-attention RUN/average.pt --sentence "It was empty." --output attention.html
+    nmt-plot-attention RUN --sentence "It was empty." --output attention.html
 
 A picture has a map for each head: a row is a query, a column a key, and a row sums to 1. A decoder's row bears the
 subword that it is about to write, and its keys are the subwords written so far, the first of them the </s> that fairseq

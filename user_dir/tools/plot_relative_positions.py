@@ -1,6 +1,6 @@
 """Draws what a relative_transformer has learned about distances: one heat map for each table and side.
 
-    nmt-plot-relative-positions RUN/average.pt --output tables.png
+    nmt-plot-relative-positions RUN --output tables.png
 
 A row of a map is a head (a layer, where its heads share a table), a column a distance j − i from query to key, clipped
 at ±k. Drawn are |w^K|, |w^V| and the mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018,

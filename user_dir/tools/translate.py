@@ -1,10 +1,10 @@
 """Translates text: one line in, one line out, in order.
 
     nmt-translate RUN "J'ouvris la boîte, mais elle était vide."    # RUN/average.pt
-    nmt-translate RUN/average.pt --input text.fr --output text.en
-    zcat text.fr.gz | nmt-translate RUN/average.pt | gzip > text.en.gz
+    nmt-translate RUN --input text.fr --output text.en
+    zcat text.fr.gz | nmt-translate RUN | gzip > text.en.gz
     nmt-translate RUN/ctranslate2 --input text.fr    # as export_ctranslate2 wrote it
-    nmt-translate RUN/average.pt        # asks for a line at a time; Ctrl-D ends it
+    nmt-translate RUN        # asks for a line at a time; Ctrl-D ends it
 
 Text is prepared as data-prep prepared the training data, by the manifest.json beside the data-bin folder of the
 training, and the translation is joined and detokenised. A line ends with a newline and with nothing else; an empty line
