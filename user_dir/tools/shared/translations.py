@@ -96,8 +96,8 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two lines have the same letters and digits, as before and after tokenisation or lower-casing."""
-    return [*filter(str.isalnum, one.casefold())] == [*filter(str.isalnum, other.casefold())]
+    """Whether two lines have the same letters and digits (and some), as before and after tokenisation."""
+    return [*filter(str.isalnum, one.casefold())] == [*filter(str.isalnum, other.casefold())] != []
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
