@@ -1,11 +1,6 @@
 """tests/mutants.toml, whose faults are made by hand only: each can be made, and its test is there."""
 
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-
-from mutants import PROJECT, read_mutants  # noqa: E402
+from mutants import PROJECT, read_mutants
 
 
 def test_every_fault_can_be_made_and_has_its_test():

@@ -15,7 +15,7 @@ from ..checkpoints.files import save, without_training_state
 from ..errors import InputError
 from ..files import write
 from ..serving.models import load
-from .shared.command import exit_in_one_line, new_parser, positive
+from .shared.command import exit_in_one_line, new_parser, positive, refuse_repeated
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
@@ -89,8 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
     paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
-    if twice := next((path for path in paths if paths.count(path) > 1), None):
-        raise InputError(f"{twice} is given twice")
+    refuse_repeated(paths)
     averaged = average(paths)
     write(args.output, lambda partial: save(averaged, partial), paths)
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")

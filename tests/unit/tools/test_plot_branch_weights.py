@@ -1,6 +1,5 @@
 """python -m user_dir.tools.plot_branch_weights: what it reads and draws; bad input is one line."""
 
-
 import pytest
 from fairseq.logging import metrics
 

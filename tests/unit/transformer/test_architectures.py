@@ -1,6 +1,5 @@
 """The table of architectures: what each family and size sets, and that the command line can set it otherwise."""
 
-
 import pytest
 
 from user_dir.transformer.architectures import FAMILIES, SIZES

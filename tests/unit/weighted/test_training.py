@@ -126,5 +126,3 @@ def test_on_the_simplex_in_half_precision():
         assert all(vector.dtype == torch.half for vector in model.branches())
         assert_on_simplex(masters)
     assert not any(map(torch.equal, initial, model.branches()))
-
-

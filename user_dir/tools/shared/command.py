@@ -39,6 +39,13 @@ def add_checkpoint(parser: argparse.ArgumentParser, more: str = "") -> None:
     parser.add_argument("checkpoint", type=checkpoint, help=help + more)
 
 
+def refuse_repeated(paths: list[pathlib.Path]) -> None:
+    """Raises InputError if one of the files is given twice."""
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError(f"{path} is given twice")
+
+
 def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
     """The data-bin folder, as an argument or an option called `name`."""
     help = "the data-bin folder (default: that of the training)"

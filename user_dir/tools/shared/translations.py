@@ -16,6 +16,7 @@ from sacrebleu.utils import smart_open
 from sacremoses import MosesDetokenizer
 
 from ...errors import InputError
+from .command import refuse_repeated
 
 LINE = re.compile(r"([STHD])-(\d+)(?:\t(.*))?$")  # without text if that is empty: the tab is white space at the end
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
@@ -66,8 +67,8 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
     references = read_lines(reference) if reference else None
     detokeniser = MosesDetokenizer(language)
 
-    def plain(texts: list[str]) -> list[str]:
-        return [detokeniser.detokenize(text.split()) for text in texts] if tokenised else texts
+    def plain(text: str) -> str:
+        return detokeniser.detokenize(text.split()) if tokenised else text
 
     found = segments(path, lines)
     if not found["H"] and not found["D"]:
@@ -88,11 +89,11 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
     printed = in_order(path, found["T"], len(hypotheses)) if found["T"] else None
     if references is None and printed is None:
         raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
-    if references and printed and not any(map(alike, plain(printed), references)):
+    if references and printed and not any(map(alike, map(plain, printed), references)):
         message = "none of %s's lines is like the T- line of %s: is it of this test set, and in %s?"
         logging.warning(message, reference, path, language)  # no error: it may be another translation of the same set
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
-    return Run(path, plain(detokenised), plain(printed) if references is None else references, *tokens)
+    return Run(path, [*map(plain, detokenised)], references or [*map(plain, printed)], *tokens)
 
 
 def alike(one: str, other: str) -> bool:
@@ -123,9 +124,7 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
     if not language:
         reason = "the language of the hypotheses is not known (Moses' rules depend on it)"
         raise InputError(f"{reason}: give --target-lang, e.g. --target-lang de")
-    for path in paths:
-        if paths.count(path) > 1:
-            raise InputError(f"{path} is given twice")
+    refuse_repeated(paths)
     tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
     runs = [read_run(path, args.reference, language, tokenised) for path in paths]
     for run in runs:
