@@ -39,7 +39,7 @@ case $recipe in
 esac
 if [ "$name" = families ]; then
   rows=$(for family in ${ROWS:-$(python user_dir/families.py)}; do
-    python user_dir/families.py "$family" >/dev/null || exit
+    python user_dir/families.py "${family}_${SIZE:-tiny}" >/dev/null || exit
     printf '%s\t%s\t\t\n' "$family" "$family"
   done)
 else

@@ -36,13 +36,9 @@ more_settings="size batch rate warmup checkpoints"
 # ---- the family
 
 family=${FAMILY:-vaswani_transformer}
-published=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$family" 2>&1) ||
-  fail "FAMILY=$published"
-read -r base_updates big_updates base_average big_average base_dropout big_dropout <<< "$published"
-case $size in
-  big*) published_updates=$big_updates published_average=$big_average attention_dropout=$big_dropout ;;
-  *) published_updates=$base_updates published_average=$base_average attention_dropout=$base_dropout ;;
-esac
+published=$("${PYTHON:-python3}" "$project/user_dir/families.py" "${family}_$size" 2>&1) ||
+  fail "FAMILY=$family: there is no $published"
+read -r published_updates published_average attention_dropout <<< "$published"
 # Only the papers' own corpus is trained with all their settings.
 if [ "$corpus" = wmt14 ]; then
   training=(--attention-dropout "$attention_dropout" "${training[@]}")

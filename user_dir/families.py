@@ -1,8 +1,7 @@
-"""The families: the options of each, and the training in its paper.
+"""The families and sizes of the architectures, and the training in each family's paper.
 
-    python3 user_dir/families.py                         # prints their names
-    python3 user_dir/families.py relative_transformer    # prints updates, averaged checkpoints and attention
-                                                         # dropout, each for base and for big
+    python3 user_dir/families.py                            # prints the families' names
+    python3 user_dir/families.py relative_transformer_big   # prints updates, averaged checkpoints, attention dropout
 
 This is plain data for architectures.py and for the shell scripts of examples/, which read it before anything is
 installed. So it needs only Python 3.8 or newer, and neither fairseq nor torch.
@@ -26,6 +25,19 @@ class Family(NamedTuple):
     def options_of(self, size: str) -> dict:
         return {**self.options, **self.big} if size.startswith("big") else self.options
 
+    def training_of(self, size: str) -> tuple[int, int, float]:
+        """Updates, checkpoints to average, and attention dropout."""
+        return tuple(pair[size.startswith("big")] for pair in (self.updates, self.averaged, self.attention_dropout))
+
+
+# size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
+SIZES = {
+    "tiny": (4, 128, 256, 4, 0.1),  # Multi30k and IWSLT ablations
+    "iwslt_de_en": (6, 512, 1024, 4, 0.1),  # fairseq's recipe for IWSLT14; its command line sets dropout 0.3
+    "base": (6, 512, 2048, 8, 0.1),  # Vaswani et al. 2017, Table 3, "base"
+    "big": (6, 1024, 4096, 16, 0.3),  # Vaswani et al. 2017, Table 3, "big"
+    "big_en_fr": (6, 1024, 4096, 16, 0.1),  # Vaswani et al. 2017, section 6.1: English–French with dropout 0.1
+}
 
 RELATIVE = {
     "relative_positions": "keys_and_values",
@@ -57,10 +69,12 @@ def main(arguments: list[str]) -> None:
         print(*FAMILIES)
         return
     trained = {**FAMILIES, "transformer": FAMILIES["vaswani_transformer"]}  # fairseq's own
-    if arguments[0] not in trained:
-        sys.exit(f"{arguments[0]}: choose one of {', '.join(trained)}")
-    family = trained[arguments[0]]
-    print(*family.updates, *family.averaged, *family.attention_dropout)
+    for name, family in trained.items():
+        for size in SIZES:
+            if arguments[0] == f"{name}_{size}":
+                print(*family.training_of(size))
+                return
+    sys.exit(f"{arguments[0]}: the families are {', '.join(trained)}, and the sizes {', '.join(SIZES)}")
 
 
 if __name__ == "__main__":

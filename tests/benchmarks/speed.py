@@ -25,10 +25,11 @@ from fairseq.optim.adam import FairseqAdam
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
+from user_dir.families import FAMILIES, SIZES
 from user_dir.search.beam import BeamSearchGenerator
 from user_dir.training.criterion import FusedLabelSmoothedCrossEntropy
 from user_dir.training.optimizer import FusedAdam, FusedAdamConfig
-from user_dir.transformer.architectures import FAMILIES, SIZES, set_defaults, size_options
+from user_dir.transformer.architectures import set_defaults, size_options
 from user_dir.weighted.attention import BranchedAttention
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))

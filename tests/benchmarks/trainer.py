@@ -26,7 +26,7 @@ from fairseq.trainer import Trainer
 from parts import classes_with, print_shares, seconds_by_part
 from speed import STOCK, report_speeds, time_in_turn
 
-from user_dir.transformer.architectures import FAMILIES, SIZES
+from user_dir.families import FAMILIES, SIZES
 
 OURS = "--optimizer fused_adam --criterion fused_label_smoothed_cross_entropy --branch-frozen-updates 0"
 FAIRSEQS = "--optimizer adam --criterion label_smoothed_cross_entropy"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_ema_from_checkpoint
 
-from user_dir.transformer.architectures import FAMILIES, SIZES
+from user_dir.families import FAMILIES, SIZES
 
 from support import PROJECT, train
 

@@ -11,9 +11,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.attention.multihead import MultiheadAttention
+from user_dir.families import FAMILIES, SIZES
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.training.criterion import ProjectedLoss
-from user_dir.transformer.architectures import FAMILIES, SIZES
 from user_dir.weighted.heads import branched_blocks
 
 from support import adam_options, families_with, fused_adam_options

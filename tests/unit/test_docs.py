@@ -11,8 +11,8 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.optim.adam import FairseqAdamConfig
 
 from user_dir.config import VariantConfig
+from user_dir.families import FAMILIES, SIZES
 from user_dir.training.optimizer import FusedAdamConfig
-from user_dir.transformer.architectures import FAMILIES, SIZES
 
 from support import PROJECT
 

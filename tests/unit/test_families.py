@@ -33,24 +33,26 @@ def test_names():
 # Written down from the papers a second time: updates, checkpoints averaged, dropout of attention weights, base and big.
 # Vaswani et al. 2017, 5.2 and 6.1; Shaw et al. 2018, 4.1; Ahmed et al. 2017, 4 and 4.1.
 TRAINED = {
-    "vaswani_transformer": "100000 300000 5 20 0.0 0.0",
-    "relative_transformer": "100000 300000 1 20 0.0 0.0",
-    "weighted_transformer": "60000 250000 1 1 0.1 0.3",
-    "weighted_relative_transformer": "60000 250000 1 1 0.1 0.3",
+    "vaswani_transformer": ("100000 5 0.0", "300000 20 0.0"),
+    "relative_transformer": ("100000 1 0.0", "300000 20 0.0"),
+    "weighted_transformer": ("60000 1 0.1", "250000 1 0.3"),
+    "weighted_relative_transformer": ("60000 1 0.1", "250000 1 0.3"),
 }
 
 
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_what_its_paper_trains(name):
-    assert printed(name) == f"{TRAINED[name]}\n"
+    for sizes, expected in zip((("tiny", "base"), ("big", "big_en_fr")), TRAINED[name]):
+        assert {printed(f"{name}_{size}") for size in sizes} == {f"{expected}\n"}
     family = families.FAMILIES[name]
     assert family.big.keys() <= family.options.keys()  # big models are of the same family
 
 
 def test_fairseqs_own_is_trained_as_the_plain_one():
-    assert printed("transformer") == printed("vaswani_transformer")
+    assert printed("transformer_big") == printed("vaswani_transformer_big")
 
 
-def test_another_name_is_one_line():
-    message = printed("transformers", ok=False)
-    assert message == f"transformers: choose one of {', '.join(families.FAMILIES)}, transformer\n"
+@pytest.mark.parametrize("name", ["transformers_base", "vaswani_transformer", "vaswani_transformer_hug", ""])
+def test_another_name_is_one_line(name):
+    known = f"the families are {', '.join(families.FAMILIES)}, transformer, and the sizes {', '.join(families.SIZES)}"
+    assert printed(name, ok=False) == f"{name}: {known}\n"

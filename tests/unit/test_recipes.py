@@ -359,7 +359,7 @@ def test_a_family_that_is_added_needs_no_shell(tmp_path):
     text = plan("wmt14.sh", FAMILY="new_transformer", SIZE="big", examples=examples)
     assert option(text, "--max-update") == "34" and option(text, "--last") == "6"
     message = plan("wmt14.sh", FAMILY="other", examples=examples, ok=False)
-    assert message.startswith("wmt14.sh: FAMILY=other") and ", new_transformer, transformer\n" in message
+    assert message.startswith("wmt14.sh: FAMILY=other") and ", new_transformer, transformer, and the" in message
     python = 'python() { [ "$1" = -m ] || command python "$@"; }\n'  # no comparison at the end
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n{python}")
     (examples / "quickstart.sh").write_text("#!/bin/sh\necho $ARCH\n")
@@ -515,9 +515,15 @@ def test_the_plan_of_a_comparison():
 def test_a_comparison_that_cannot_end_does_not_begin():
     message = plan("compare.sh", FAMILIES="relative_transformer", ok=False)
     assert message.startswith("ablations.sh: ") and "nothing to compare" in message and message.count("\n") == 1
-    assert "bogus: choose one of vaswani" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
-    assert "FAMILY=bogus: choose one of vaswani" in plan("quickstart.sh", FAMILY="bogus", ok=False)
+    assert "bogus_tiny: the families are vas" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
+    assert "vaswani_transformer_hug: the families are" in plan("compare.sh", SIZE="hug", ok=False)
     assert "SEEDS is 'one 2', and has to be numbers" in plan("compare.sh", SEEDS="one 2", ok=False)
+
+
+@pytest.mark.parametrize("variables", [{"FAMILY": "bogus"}, {"ARCH": "vaswani_transformer_huge"}])
+def test_an_unknown_architecture_is_refused_before_any_work(variables):
+    message = plan("quickstart.sh", **variables, ok=False)
+    assert re.match(r"quickstart.sh: there is no architecture (bogus_tiny|vaswani\w+_huge): the families are", message)
 
 
 def test_slurms_script_is_for_slurm():

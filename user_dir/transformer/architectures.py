@@ -4,17 +4,8 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from ..config import refuse_shared_ffn
-from ..families import FAMILIES, Family
+from ..families import FAMILIES, SIZES, Family
 from .model import TransformerModel
-
-# size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
-SIZES = {
-    "tiny": (4, 128, 256, 4, 0.1),  # Multi30k and IWSLT ablations
-    "iwslt_de_en": (6, 512, 1024, 4, 0.1),  # fairseq's recipe for IWSLT14; its command line sets dropout 0.3
-    "base": (6, 512, 2048, 8, 0.1),  # Vaswani et al. 2017, Table 3, "base"
-    "big": (6, 1024, 4096, 16, 0.3),  # Vaswani et al. 2017, Table 3, "big"
-    "big_en_fr": (6, 1024, 4096, 16, 0.1),  # Vaswani et al. 2017, section 6.1: English–French with dropout 0.1
-}
 
 
 def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dropout: float) -> dict:

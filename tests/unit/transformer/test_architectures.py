@@ -2,7 +2,7 @@
 
 import pytest
 
-from user_dir.transformer.architectures import FAMILIES, SIZES
+from user_dir.families import FAMILIES, SIZES
 
 from support import families_with, training_options
 
