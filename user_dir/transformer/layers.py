@@ -18,8 +18,9 @@ from ..config import VariantConfig
 from ..errors import InputError
 from ..kernels.autocast import autocast
 from ..relative.attention import RelativeMultiheadAttention
-from ..weighted.attention import BranchedAttention, ResidualBranchedAttention
+from ..weighted.attention import BranchedAttention
 from ..weighted.heads import WeightedHeads, WeightedLinear
+from ..weighted.residual import ResidualBranchedAttention
 
 # Variants of self-attention by the option that selects them; `from_config` returns a variant's arguments, or None if
 # it is not selected. MultiheadAttention says which methods a variant may override.

@@ -8,30 +8,13 @@ with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It replaces both attention and 
 Transformer's residual connections and does not say where. With x = Q, the block's input (pre-norm: its LayerNorm),
 --branch-residual is
 
-    none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           BranchedAttention
-    per_branch  Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M head̄_i + b/M   ResidualBranchedAttention
+    none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           here
+    per_branch  each FFN_i also receives x: the default                              residual.py
     shared      the Transformer's two sublayers                                      heads.py
-
-The two sublayers of the base (post-norm) beside `per_branch`, without dropout and biases:
-
-    base          ┌───────────┐   ┌───────────┐   ┌─────┐   ┌───────────┐
-            x ─┬──┤ heads·W^O ├─+─┤ LayerNorm ├─┬─┤ FFN ├─+─┤ LayerNorm ├──
-               │  └───────────┘ │ └───────────┘ │ └─────┘ │ └───────────┘
-               └────────────────┘               └─────────┘
-    per_branch   ┌ branch i = 1 … M ────────────────────────────────┐
-                 │  ┌─────┐   ┌───────────────┐   ┌───────────────┐ │   ┌───────────┐
-            x ─┬─┼──┤ h_i ├─┬─┤ norm(x + h_i) ├───┤ M α_i · FFN_i ├─┼─+─┤ LayerNorm ├──
-               │ │  └─────┘ │ └───────────────┘   └───────────────┘ │ │ └───────────┘
-               │ │          └───────────────────────────────────────┼─┤
-               │ └──────────────────────────────────────────────────┘ │
-               └──────────────────────────────────────────────────────┘
-
-M κ_i and M α_i are 1 at first, so that the matrices start, and Adam's steps change them, as in the base. Without the
-constant M, W^O_i and W2_i have to be M times as large, and a step of the same size changes them M times less.
 
 In the first two forms only linear maps lie between head_i and W1_i: κ_i W^O_i W1_i is one d_v × d_ff/M matrix.
 Multiplying W^O_i and W1_i first costs about as much as W^O · W1 once, and saves most of their cost for every token.
-x W1 is one product for all branches, and so is Σ_i α_i (…) W2_i over all hidden units.
+Σ_i α_i (…) W2_i is one product over all hidden units.
 
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M.
 """
@@ -203,97 +186,8 @@ class Matrices(NamedTuple):
     w2: Tensor  # [d, d_ff]: α_i W2_i
     b2: Tensor  # [d]: Σ_i α_i b2_i
     folded: Tensor | None = None  # [M, h/M · d_v, f]: κ_i W^O_i W1_i
-    b1: Tensor | None = None  # [d_ff]: b1_i, if a constant is added to it
+    # of ResidualBranchedAttention:
+    b1: Tensor | None = None  # [d_ff]: b1_i and the constants that are added to it
     w_x: Tensor | None = None  # [d_ff, d]: W1 for x, which all branches see
-    b_o: Tensor | None = None  # [d]: b, if there is a bias of the heads
+    b_o: Tensor | None = None  # [d]: b
     b_o_each: Tensor | None = None  # [d]: b/M
-
-
-class ResidualBranchedAttention(BranchedAttention):
-    """--branch-residual per_branch: Σ_i h_i + Σ_i M α_i FFN_i(norm(x + h_i)) + b2, h_i = M κ_i head_i W^O_i + b/M.
-
-    x are the queries. norm(y) = g (y − mean y) / σ + β is a LayerNorm except for σ, which is the standard deviation of
-    x + Σ_i h_i for all branches of a token. So x W1 and head_i (W^O_i W1_i) can still be separate products, divided by
-    σ.
-
-    As in the base, b occurs once in Σ_i h_i, so that a step of Adam moves that sum as far as in the base.
-
-    Like the base, this applies dropout to both terms that it adds to the residual stream: one mask for Σ_i h_i, the
-    same for all h_i, and another for Σ_i M α_i FFN_i + b2. FFN_i sees h_i without dropout, where the base's FFN sees it
-    with the first mask: trainings did not differ, and with the mask W^O_i W1_i could not be multiplied first.
-
-    Matrices and biases are the base's; `norm` is the LayerNorm that the base has before or after its FFN.
-
-    Args:
-        residual_dropout: the dropout probability of both masks
-        others: as in BranchedAttention
-    """
-
-    def __init__(self, *args, residual_dropout=0.0, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.residual_dropout_module = FairseqDropout(residual_dropout, module_name=type(self).__name__)
-        self.register_buffer("bias_count", torch.ones(()))  # how often b occurs in Σ_i h_i
-
-    @staticmethod
-    def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
-        return {**BranchedAttention.from_config(cfg, ffn_dim), "residual_dropout": cfg.dropout}
-
-    def build_matrices(self, ffn_dim: int) -> None:
-        """W1, W2 and the LayerNorm as in fairseq's Transformer; MultiheadAttention has built W^O."""
-        self.fc1 = nn.Linear(self.embed_dim, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, self.embed_dim)
-        self.norm = nn.LayerNorm(self.embed_dim)
-
-    def upgrade_state_dict_named(self, state_dict: dict, name: str) -> None:
-        """Called by fairseq with a checkpoint; one saved before `bias_count` existed keeps its b in each h_i."""
-        super().upgrade_state_dict_named(state_dict, name)
-        state_dict.setdefault(f"{name}.bias_count", torch.tensor(float(self.branches)))
-
-    def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
-        """The formula above: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""
-        matrices, drop = self.matrices(heads.shape[:2].numel(), incremental_state), self.residual_dropout_module
-        heads = heads.contiguous()  # [T, B, h, d_v]
-        head_sum = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, matrices.b_o)  # [T, B, d]: Σ_i h_i
-        scale = self.inverse_deviation(query + head_sum)  # [N, 1]: 1/σ
-        x = (query.flatten(0, 1) + matrices.b_o_each) * scale  # [N, d]
-        hidden = linear(x, matrices.w_x, matrices.b1)  # [N, d_ff], one product for all branches
-        ffn_sum = self.apply_ffns(self.split_branches(heads) * scale, hidden, matrices)  # [N, d]
-        return drop(head_sum) + drop(ffn_sum.view_as(head_sum))
-
-    def inverse_deviation(self, y: Tensor) -> Tensor:
-        """1/σ of y [T, B, d], as in a LayerNorm: [N, 1]"""
-        wide = y.flatten(0, 1).to(torch.promote_types(y.dtype, torch.float32))  # [N, d]
-        return InverseDeviation.apply(wide, self.norm.eps).to(y.dtype)
-
-    def apply_branch_weights(self) -> Matrices:
-        """Puts `norm`, except for σ, into W1 and b1.
-
-        (y − mean y) g W1 is y times (g W1 minus the mean of its rows); β adds to b1.
-        """
-        kappa, alpha = self.kappa_alpha()  # [M], [M]
-        w_o, _, w2 = self.weighted_matrices(self.branches * kappa, self.branches * alpha)
-        w_x = self.fc1.weight * self.norm.weight  # [d_ff, d]
-        w_x = w_x - w_x.mean(1, keepdim=True)  # [d_ff, d]
-        w1 = w_x.unflatten(0, (self.branches, -1)).mT  # [M, d, f]
-        b_o = self.bias_count * self.out_proj.bias  # [d]
-        constants = {"b1": self.fc1(self.norm.bias), "w_x": w_x, "b_o": b_o, "b_o_each": b_o / self.branches}
-        return Matrices(w_o, w1, w2, self.fc2.bias, **constants)
-
-
-class InverseDeviation(torch.autograd.Function):
-    """1/σ [N, 1] of y [N, d] by torch's kernel of LayerNorm; torch.var takes five times as long on CPUs.
-
-    With ŷ = (y − mean y) / σ: ∂(1/σ) / ∂y = −ŷ / (d σ²).
-    """
-
-    @staticmethod
-    def forward(ctx, y: Tensor, eps: float) -> Tensor:
-        normalised, _, inverse = torch.native_layer_norm(y, y.shape[-1:], None, None, eps)
-        ctx.save_for_backward(normalised, inverse)
-        return inverse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
-        normalised, inverse = ctx.saved_tensors
-        return normalised * (grad * inverse.square() / -normalised.size(1)), None

@@ -10,7 +10,8 @@ from user_dir.attention.multihead import MultiheadAttention
 from user_dir.kernels.dropout import Dropout
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.layers import joined
-from user_dir.weighted.attention import BranchedAttention, ResidualBranchedAttention
+from user_dir.weighted.attention import BranchedAttention
+from user_dir.weighted.residual import ResidualBranchedAttention
 
 import equations
 from support import EOS, PRE_NORM, assert_same_with_gradients, heads_by_equation
