@@ -106,7 +106,7 @@ done
 
 if [ -n "${MIRROR:-}" ]; then
   [ -d "$MIRROR" ] || fail "MIRROR=$MIRROR: there is no such folder"
-  MIRROR=$(cd "$MIRROR" && pwd)
+  MIRROR=$(cd "$MIRROR" && pwd) remedy=""
   preparation+=(--mirror "$MIRROR")
 fi
 
