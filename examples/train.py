@@ -27,6 +27,7 @@ from typing import NamedTuple
 from record import PROJECT, VARIABLES
 
 from user_dir.errors import InputError
+from user_dir.tools.shared.command import exit_in_one_line
 from user_dir.tools.shared.records import RECORD, read_record, write_record
 
 TABLE = PROJECT / "examples/trainings.toml"
@@ -202,6 +203,7 @@ def end(running: list[Running]) -> None:
         job.signal(signal.SIGKILL)
 
 
+@exit_in_one_line("train.py")
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="train.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

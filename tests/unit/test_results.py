@@ -53,6 +53,13 @@ def test_the_matrix_of_a_group(tables):
     assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
 
 
+def test_a_reader_that_goes_away_ends_the_list_of_trainings():
+    words = [sys.executable, "-u", PROJECT / "examples/train.py", "sequences", "--list"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listed:
+        listed.stdout.close()
+        assert listed.stderr.read() == b"" and listed.wait() == 141
+
+
 def test_a_row_with_choices_has_every_combination(tables):
     choices = [{"": "", "wide": "--dim 9"}, {"fast": "--lr 2", "slow": "--lr 1"}]
     row = {"families": ["one"], "seeds": [1], "word": "pre", "arguments": "--pre", "choices": choices}
