@@ -437,12 +437,21 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         return bash(EXAMPLES / "own-data.sh", *arguments, env=env, cwd=cwd)
 
     # epochs between validations: 50 updates of 2,048, 8,192, … subwords, of which a line has 4/3 · 8
-    sizes = {500: ("--encoder-normalize-before", 20), 19_999: ("--encoder-normalize-before", 1), 20_000: ("_tiny ", 2)}
-    for pairs, (said, epochs) in (sizes | {100_000: ("_iwslt_de_en ", 1), 1_000_000: ("_base ", 1)}).items():
+    sizes = {
+        500: ("vaswani_transformer_tiny", 20),
+        4_999: ("vaswani_transformer_tiny", 2),
+        5_000: ("relative_transformer_tiny", 2),
+        19_999: ("relative_transformer_tiny", 1),
+        20_000: ("relative_transformer_tiny", 2),
+        99_999: ("relative_transformer_tiny", 1),
+        100_000: ("vaswani_transformer_iwslt_de_en", 1),
+        1_000_000: ("vaswani_transformer_base", 1),
+    }
+    for pairs, (arch, epochs) in sizes.items():
         texts[0].write_text("a b c d e f g h\n" * pairs)
         texts[1].touch()
         done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="\n--lowercase\n--max-ratio 5")
-        assert done.returncode == 0 and said in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
+        assert done.returncode == 0 and f"--arch {arch} " in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
         text = " ".join(done.stdout.replace("\\\n", "").split())
         assert (
             f"--train {texts[0]} {texts[1]} --source-lang fr --target-lang pt_BR --output data/own.mine.fr-pt_BR"
