@@ -6,7 +6,7 @@
 #   examples/own-data.sh text/mine.fr text/mine.en [--dry-run] [options of fairseq-train]
 #
 # The endings of the files' names are the languages. The family, sizes, merges, dropout and rates by the number of pairs
-# are those of own-data.md. Variables besides those of recipe.sh, and their defaults:
+# are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
 #   PATIENCE=10                 validations, each after an epoch, or after so many that they have 50 to 100 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"
