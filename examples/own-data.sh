@@ -45,6 +45,7 @@ share=--share-all-embeddings
 [[ " ${preparation[*]} " != *" --separate-bpe "* ]] || share=--share-decoder-input-output-embed
 PATIENCE=${PATIENCE:-10}
 training=("$share" --dropout "$dropout" --patience "$PATIENCE")
+[ "$pairs" -ge 20000 ] || training+=(--bpe-dropout 0.1)
 
 . "$(dirname "$0")/recipe.sh"
 at_least 1 PATIENCE  # fairseq takes 0 for no limit

@@ -459,6 +459,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         )
         assert "--lowercase --max-ratio 5" in text and "--patience 10" in text
         assert ("--encoder-normalize-before --decoder-normalize-before" in text) == (pairs < 20_000)
+        assert ("--bpe-dropout 0.1" in text) == (pairs < 20_000)
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
         assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
