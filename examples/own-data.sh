@@ -28,7 +28,7 @@ name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "$
 
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
-  size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=20000
+  size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=40000
   shape=(--encoder-normalize-before --decoder-normalize-before)  # post-norm models ignored the source
 elif [ "$pairs" -lt 100000 ]; then  # as Multi30k (multi30k.md)
   size=tiny merges=10000 dropout=0.3 batch=8192 rate=5e-3 warmup=2000 updates=8000

@@ -17,7 +17,6 @@
 #
 # Variables that are set before the first step:
 #   data run log            the folders of the data and of the run, and the file in it with fairseq-train's output
-#   updates                 the number of updates
 #   running=(...)           options of fairseq-train that do not affect the model: devices, checkpoints, the clock
 #   averaged=(...)          arguments of average_checkpoints
 #   reference=(...)         options of user_dir.tools.score
@@ -107,8 +106,8 @@ in_faster_precision() {  # command ...
   "$@" --model-overrides "{'autocast': '$faster'}"
 }
 
-log_and_show() {  # log, updates, command ... (its last output is logged even if Ctrl-C ends it)
-  "${@:3}" 2>&1 | (trap '' INT; tee -a "$1" | python -m user_dir.tools.show_progress --updates "$2")
+log_and_show() {  # log, command ... (its last output is logged even if Ctrl-C ends it)
+  "${@:2}" 2>&1 | (trap '' INT; tee -a "$1" | python -m user_dir.tools.show_progress)
 }
 
 write_to() {  # output, errors, command ...
@@ -152,7 +151,7 @@ train() {
     else run await_precision "$run/precision"; fi
     command=(in_precision "$run/precision" "${command[@]}")
   fi
-  run log_and_show "$run/$log" "$updates" "${command[@]}"
+  run log_and_show "$run/$log" "${command[@]}"
   [ -n "$dry_run" ] || touch "$run/trained"
 }
 

@@ -1,16 +1,20 @@
 """Shows how a training goes: a line for each report in fairseq-train's output, as soon as it is there.
 
-    fairseq-train … --log-format simple 2>&1 | tee train.log | nmt-show-progress --updates 2400
+    fairseq-train … --log-format simple 2>&1 | tee train.log | nmt-show-progress
 
 prints lines such as "update 50 of 2400: loss 10.648, perplexity 1338.09, 9617 words/s, 5 s". Those of a validation
-begin "update 1000 of 2400: valid loss …" and have no speed. JSON (--log-format json) is read as well.
+begin "update 1000 of 2400: valid loss …" and have no speed. JSON (--log-format json) is read as well. The number of
+updates in all is the --max-update in fairseq's first lines.
 """
 
+import re
 import sys
 
-from .shared.command import exit_in_one_line, new_parser, positive
+from .shared.command import exit_in_one_line, new_parser
 from .shared.training_log import read_line
 
+# of the configuration that fairseq prints; 0 is no limit
+LIMIT = re.compile(r"'max_update': ([1-9]\d*)")
 # value in fairseq's log: how it is shown
 VALIDATION = {"loss": "loss {:g}", "ppl": "perplexity {:g}", "bleu": "BLEU {:g}"}
 TRAINING = {**VALIDATION, "wps": "{:g} words/s", "wall": "{:g} s"}
@@ -30,11 +34,13 @@ def progress(line: str, updates: int | None = None) -> str | None:
 @exit_in_one_line("nmt-show-progress")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-show-progress", __doc__)
-    parser.add_argument("--updates", type=positive, metavar="N", help="how many updates there will be in all")
-    args = parser.parse_args(arguments)
+    parser.parse_args(arguments)
     sys.stdin.reconfigure(errors="replace")
+    updates = None
     for line in sys.stdin:
-        if shown := progress(line, args.updates):
+        if limit := LIMIT.search(line):
+            updates = int(limit[1])
+        elif shown := progress(line, updates):
             print(shown, flush=True)
 
 

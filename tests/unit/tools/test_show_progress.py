@@ -1,11 +1,12 @@
 """What show_progress makes of fairseq's lines; it shows them as they come, until nobody reads them."""
 
+import io
 import subprocess
 import sys
 
 import pytest
 
-from user_dir.tools.show_progress import progress
+from user_dir.tools import show_progress
 
 from support import PROJECT, run
 
@@ -18,7 +19,8 @@ VALIDATION = (
     "valid | epoch 001 | valid on 'valid' subset | loss 7.613 | nll_loss 6.877 | ppl 117.52 "
     "| wps 11740.7 | wpb 1412.1 | bsz 157.1 | num_updates 100"
 )
-COMMAND = [sys.executable, "-m", "user_dir.tools.show_progress", "--updates", "2400"]
+CONFIGURATION = "{'optimization': {'_name': None, 'max_epoch': 0, 'max_update': %d, 'stop_time_hours': 0.0}}"
+COMMAND = [sys.executable, "-m", "user_dir.tools.show_progress"]
 
 
 @pytest.mark.parametrize(
@@ -38,15 +40,19 @@ COMMAND = [sys.executable, "-m", "user_dir.tools.show_progress", "--updates", "2
     ],
 )
 def test_lines(line, shown):
-    assert progress(line, 2400) == shown
+    assert show_progress.progress(line, 2400) == shown
 
 
-def test_without_the_number_of_updates():
-    assert progress(HEADER + VALIDATION) == "update 100: valid loss 7.613, perplexity 117.52"
+@pytest.mark.parametrize("beginning", ["", CONFIGURATION % 0 + "\n"])
+def test_without_the_number_of_updates(beginning, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{beginning}{HEADER}{VALIDATION}\n".encode())))
+    show_progress.main([])
+    assert capsys.readouterr().out == "update 100: valid loss 7.613, perplexity 117.52\n"
 
 
 def test_a_line_is_shown_as_it_comes():
     with subprocess.Popen(COMMAND, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shower:
+        shower.stdin.write(f"{CONFIGURATION % 20}\n{CONFIGURATION % 2400}\n".encode())  # it was continued with more
         for update in (50, 100):
             shower.stdin.write(b"\xff no UTF-8\n" + TRAINING.replace("=50,", f"={update},").encode() + b"\n")
             shower.stdin.flush()
