@@ -34,6 +34,7 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
     if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)
         return
+    path = path.resolve()  # so that a link stays one
     try:
         beside = tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
     except OSError as error:  # which names the temporary folder

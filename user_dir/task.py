@@ -82,7 +82,7 @@ class CheckedTranslationTask(TranslationTask):
         if split != self.cfg.train_subset:
             if self.cfg.valid_pairs:
                 self.datasets[split] = Sample(self.datasets[split], self.cfg.valid_pairs)
-        elif self.cfg.bpe_dropout:
+        elif self.cfg.bpe_dropout or self.cfg.bpe_dropout_side != "both":
             self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
 
     def build_model(self, cfg, from_checkpoint=False):

@@ -197,6 +197,18 @@ def test_data(capsys, monkeypatch, copies, tmp_path, spoil, words):
     assert re.search(words, line)
 
 
+def test_files_that_fairseq_does_not_read(copies, tmp_path):
+    names = [
+        "train.src-tgt.src.idx",
+        "train12.src-tgt.src.idx",
+        "train_old.src-tgt.src.idx",
+        "train.old.src-tgt.src.idx",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in training_input.parts_of(tmp_path, "train", ("src", "tgt"), "src")] == names[:2]
+
+
 def test_raw_data_have_no_index(copies, tmp_path):
     for part, language in itertools.product(("train", "valid"), ("src", "tgt")):
         (tmp_path / f"{part}.src-tgt.{language}").write_text("w1\n")

@@ -66,6 +66,16 @@ def test_the_standard_output_stays_a_link(tmp_path):
             assert sorted(os.listdir(tmp_path)) == ["redirected", "stdout"]
 
 
+def test_a_link_stays_one(tmp_path):
+    """Also one to a file that is not there yet."""
+    link = tmp_path / "link.en"
+    link.symlink_to("x.en")
+    for text in ("before", "after"):
+        write(link, lambda partial, text=text: partial.write_text(text))
+        assert (tmp_path / "x.en").read_text() == text
+        assert link.is_symlink() and sorted(os.listdir(tmp_path)) == ["link.en", "x.en"]
+
+
 def test_neither_a_folder_nor_an_input_is_written_over(tmp_path):
     text, link = tmp_path / "x.fr", tmp_path / "link.fr"
     text.write_text("before")

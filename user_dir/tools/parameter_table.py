@@ -10,6 +10,7 @@ sentences of 25. Vaswani et al. (Table 2) estimate 3.3e18 and 2.3e19, of base an
 """
 
 import argparse
+import math
 import types
 
 import torch
@@ -52,7 +53,8 @@ def vocabularies(row: Row) -> tuple[int, int]:
     """The smallest and the largest vocabulary with which `row` has the published count, rounded to millions."""
     one, other = (count(row, words) for words in (1000, 2000))
     each = (other - one) / 1000
-    return tuple(int(1000 + (1e6 * (row.millions + half) - one) / each) for half in (-0.5, 0.5))
+    least, most = (1000 + (1e6 * (row.millions + half) - one) / each for half in (-0.5, 0.5))
+    return math.ceil(least), math.floor(most)
 
 
 @exit_in_one_line("nmt-parameter-table")
@@ -61,6 +63,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vocabulary", type=positive, default=37000, metavar="V", help="(default: %(default)s)")
     parser.add_argument("--cost", action="store_true", help="add what training costs; it takes a minute")
     args = parser.parse_args(arguments)
+    if args.vocabulary < (least := len(Dictionary())):
+        parser.error(f"--vocabulary {args.vocabulary}: give at least {least}, fairseq's own symbols")
     rows = []
     for row in (row for name in ("vaswani", "ahmed-depth") for row in TABLES[name] if row.millions):
         found = count(row, args.vocabulary)

@@ -19,6 +19,7 @@ else torch and fairseq do, which take several to start.
 import argparse
 import importlib.util
 import itertools
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,7 @@ from ..errors import InputError
 from ..files import write
 from ..serving.search_settings import FORMS
 from ..serving.text_translator import TextTranslator
-from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser, positive
+from .shared.command import add_checkpoint, add_data, add_search, checkpoint, exit_in_one_line, new_parser, positive
 from .translation.engine import opened
 
 CHUNK = 2000  # lines that are sorted by length and translated together; then they are written
@@ -60,13 +61,15 @@ def asked(language: str) -> Iterator[bytes]:
 def source(args: argparse.Namespace, language: str) -> tuple[Iterable[str], int | None, int]:
     """The lines to translate, how many they are where that is known, and how many are translated together."""
     if args.text:
-        return args.text, len(args.text), CHUNK
+        return decoded(map(os.fsencode, args.text), "the text"), len(args.text), CHUNK
     if args.input:
         total = None
         if args.input.is_file():  # and no pipe, which can be read once
             with open(args.input, "rb") as stream:
                 total = sum(1 for _ in stream)
         return decoded(open(args.input, "rb"), str(args.input)), total, CHUNK
+    if sys.stdin is None:
+        raise InputError("the standard input is closed: give a text or --input")
     if sys.stdin.isatty():
         return decoded(asked(language), "input"), None, 1
     return decoded(sys.stdin.buffer, "standard input"), None, CHUNK
@@ -117,7 +120,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help += "The one way for data that data-prep did not prepare"
     parser.add_argument("--pretokenised", "--already-split", action="store_true", help=help)  # its name up to 0.1
     help = "a further model to take the mean with; may be repeated"
-    parser.add_argument("--ensemble", type=pathlib.Path, action="append", default=[], metavar="CHECKPOINT", help=help)
+    parser.add_argument("--ensemble", type=checkpoint, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)
     help = "length^A, or ((5 + length)/6)^A (default: fairseq)"
     parser.add_argument("--lenpen-form", choices=FORMS, help=help)
@@ -147,6 +150,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 @exit_in_one_line("nmt-translate")
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
+    if sys.stdout is None and not args.output:
+        raise InputError("the standard output is closed: give --output")
     translator = opened(args)
     if args.split_sentences is None and translator.text.natural and importlib.util.find_spec("sentencex") is None:
         reason = "sentencex is not installed: pip install sentencex, or add --no-split-sentences"

@@ -86,6 +86,9 @@ def with_bpe_dropout(pairs: LanguagePairDataset, task) -> BPEDropout:
         InputError: if there are no subword codes beside the data, for word alignments, and for no probability
     """
     cfg = task.cfg
+    if not cfg.bpe_dropout:
+        side = f"--bpe-dropout-side {cfg.bpe_dropout_side}"
+        raise InputError(f"{side} has no effect without --bpe-dropout: omit it, or add --bpe-dropout 0.1")
     if not 0 < cfg.bpe_dropout < 1:
         raise InputError(f"--bpe-dropout {cfg.bpe_dropout}: give a number from 0 to below 1")
     if cfg.load_alignments:

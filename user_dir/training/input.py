@@ -8,6 +8,7 @@ too long, its error comes after the first epoch.
 import argparse
 import importlib.util
 import pathlib
+import re
 import struct
 from collections.abc import Iterator
 
@@ -63,7 +64,9 @@ def parts_read(options) -> list[str]:
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
     """The files of the data set `part` in `language`, such as train and train1, in either direction of translation."""
     for names in ("-".join(pair), "-".join(reversed(pair))):
-        yield from sorted(folder.glob(f"{part}*.{names}.{language}{ending}"))
+        for path in sorted(folder.glob(f"{part}*.{names}.{language}{ending}")):
+            if re.match(rf"\d*\.{names}\.", path.name.removeprefix(part)):
+                yield path
 
 
 def refuse_input(options, task, model_options=None) -> None:

@@ -26,9 +26,10 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 
 
 def prepare_last_checkpoint(options, task) -> None:
-    """Makes fairseq-train with `options` and `task` continue exactly where checkpoint_last.pt stopped.
+    """Makes fairseq-train with `options` and `task` continue where checkpoint_last.pt stopped.
 
-    A half-written file is replaced; a complete one is only read.
+    With --update-epoch-batch-itr True that is as if it had not stopped; without, fairseq makes other batches if that
+    was after the first epoch. A half-written file is replaced; a complete one is only read.
 
     Raises:
         InputError: if it is half written and there is no other

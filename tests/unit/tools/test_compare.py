@@ -179,7 +179,7 @@ def test_the_records_of_the_runs(comparison, files):
             folder = files.folder / f"{name}.{seed}"
             folder.mkdir()
             files.plain(0.3, seed).rename(folder / "out.txt")
-            facts = {"corpus": name if seed == 2 else "same", "parameters": 7, "updates": 40, "words_per_second": speed}
+            facts = {"corpus": name if seed == 2 else "same", "parameters": 7, "updates": 40, "seconds": "many"}
             (folder / "run.json").write_text(json.dumps(facts | {"words_per_second": speed + seed}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
     text = comparison("--system", *systems[0], "--system", *systems[1])

@@ -17,7 +17,7 @@ def test_published_counts(row):
 def test_vocabularies_that_fit():
     row = COUNTED[0]
     least, most = tool.vocabularies(row)
-    fits = [round(tool.count(row, words) / 1e6) == row.millions for words in (least, least + 2, most - 1, most + 2)]
+    fits = [round(tool.count(row, words) / 1e6) == row.millions for words in (least - 1, least, most, most + 1)]
     assert fits == [False, True, True, False]
 
 
@@ -30,7 +30,13 @@ def test_extra_parameters_of_branches():
 def test_table(capsys, monkeypatch):
     monkeypatch.setattr(tool, "TABLES", {"vaswani": TABLES["vaswani"][-1:], "ahmed-depth": []})
     tool.main(["--vocabulary", "36000"])
-    assert "| big | vaswani_transformer | 213,221,376 | 213 | 213 | 35,295–36,272 |" in capsys.readouterr().out
+    assert "| big | vaswani_transformer | 213,221,376 | 213 | 213 | 35,296–36,272 |" in capsys.readouterr().out
+
+
+def test_a_vocabulary_without_fairseqs_symbols(capsys):
+    with pytest.raises(SystemExit):
+        tool.main(["--vocabulary", "3"])
+    assert "--vocabulary 3: give at least 4" in capsys.readouterr().err
 
 
 def test_cost(capsys, monkeypatch):

@@ -112,6 +112,7 @@ MISTAKES = [
         lambda files: [files.write("a.txt", ["a"]), "--reference", files.reference],
         "a.txt has 1 lines and .*test.en has 120",
     ),
+    (lambda files: [files.write("a.txt", ["D-2", "H-1"])], "a.txt is plain text"),
     (lambda files: [files.reference, files.reference, "--reference", files.reference], "test.en is given twice"),
 ]
 
@@ -119,6 +120,12 @@ MISTAKES = [
 @pytest.mark.parametrize("mistake, words", MISTAKES, ids=[words[:20] for _, words in MISTAKES])
 def test_bad_input_is_one_line(files, refusal, mistake, words):
     assert re.match(f"nmt-score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
+
+
+def test_a_byte_order_mark_is_no_text(files, cells, capsys):
+    marked = files.write("marked.txt", ["\ufeff" + files.sentences[0], *files.sentences[1:]])
+    score.main([str(marked), "--reference", str(files.reference), "--target-lang", "en"])
+    assert cells(capsys.readouterr().out, marked) == ["100.00"] * 3
 
 
 def test_a_reference_of_other_text_is_noticed(files, caplog):

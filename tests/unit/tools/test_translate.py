@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -146,7 +147,7 @@ def test_options_reach_the_search(model, monkeypatch, capsysbinary):
     assert seen == {"beam": 3, **form, "nbest": 2, "max_tokens": 7, "batch_size": 5}
 
 
-def test_ensemble(model, monkeypatch, capsysbinary):
+def test_ensemble(model, monkeypatch, capsysbinary, tmp_path):
     seen = []
 
     def search(self, rows, *more, **options):
@@ -154,7 +155,8 @@ def test_ensemble(model, monkeypatch, capsysbinary):
         return [[Hypothesis("", 0)]]
 
     monkeypatch.setattr(Translator, "search", search)
-    tool.main([model[0], "w1", *model[1:], "--ensemble", model[0], "--ensemble", model[0]])
+    shutil.copy(model[0], tmp_path / "average.pt")  # the average in a run's folder
+    tool.main([model[0], "w1", *model[1:], "--ensemble", model[0], "--ensemble", str(tmp_path)])
     assert seen == [3]
 
 
@@ -180,6 +182,7 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
         (["w1", "--output", "nowhere/out"], "nowhere/out"),
         (["w1", "--device", "nowhere"], "there is no device nowhere"),
         (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
+        (["w1", os.fsdecode(b"w1 \xe9")], "the text, line 2: not UTF-8 at byte 4"),
         (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
         (["w1", "--lenpen", "nan"], "lenpen nan: give a number"),
     ],
@@ -190,6 +193,14 @@ def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
     with pytest.raises(SystemExit, match=words) as stop:
         tool.main([*model, *more])
     assert str(stop.value).startswith("nmt-translate: ") and "\n" not in str(stop.value)
+
+
+@pytest.mark.parametrize("stream, remedy", [("stdin", "give a text or --input"), ("stdout", "give --output")])
+def test_a_closed_stream(model, monkeypatch, stream, remedy):
+    """… <&- or >&-"""
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(SystemExit, match=f"nmt-translate: the standard {stream[3:]}put is closed: {remedy}"):
+        tool.main(model)
 
 
 @pytest.mark.parametrize(

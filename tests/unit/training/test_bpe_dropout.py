@@ -99,6 +99,7 @@ def test_unknown_and_long_sentences_stay(prepared):
     [
         ({"bpe_dropout": 1.0}, "--bpe-dropout 1.0: .* below 1"),
         ({"bpe_dropout": -0.1}, "--bpe-dropout -0.1"),
+        ({"bpe_dropout": 0.0, "bpe_dropout_side": "source"}, "--bpe-dropout-side source has no effect without"),
         ({"load_alignments": True}, "--load-alignments"),
         ({"data": "nowhere/data-bin"}, "no manifest.json beside nowhere"),
     ],

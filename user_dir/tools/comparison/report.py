@@ -47,7 +47,13 @@ def trainings(systems: list[System]) -> list[str]:
     records = {name: [*map(read_record, of_system)] for name, of_system in files.items()}
     columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
     rows = [
-        [name, *(span([record[key] for record in of_system if record.get(key)]) for key in columns.values())]
+        [
+            name,
+            *(
+                span([record[key] for record in of_system if isinstance(record.get(key), int | float)])
+                for key in columns.values()
+            ),
+        ]
         for name, of_system in records.items()
     ]
     first, *others = (record for of_system in records.values() for record in of_system)

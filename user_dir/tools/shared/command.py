@@ -67,6 +67,16 @@ def add_picture(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True, help=help)
 
 
+def flush_output() -> None:
+    """Writes the rest of the standard output; if that fails, Python does not try it again when it ends."""
+    try:
+        if sys.stdout is not None:  # it may be closed (>&-)
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
 @contextlib.contextmanager
 def exit_in_one_line(tool: str):
     """Ends the command `tool` with one line if its input is unsuitable, a file cannot be used or a library is missing.
@@ -80,13 +90,15 @@ def exit_in_one_line(tool: str):
         if handler != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        yield
+        try:
+            yield
+        finally:
+            flush_output()
     except ModuleNotFoundError as error:
         sys.exit(f"{tool}: {error.name} is not installed: pip install {error.name}")
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes when it ends
         sys.exit(141)
     except (InputError, OSError) as error:
         named = isinstance(error, OSError) and error.filename is not None and error.strerror

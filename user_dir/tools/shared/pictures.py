@@ -40,6 +40,9 @@ def save(figure, path: pathlib.Path) -> None:
     if kind not in formats:
         wanted, known = kind or "a file without an ending", ", ".join(sorted(formats))
         raise InputError(f"{path}: no picture can be written as {wanted}; known are {known}")
+    for text in figure.findobj(lambda part: hasattr(part, "set_parse_math")):
+        if "$" in text.get_text():  # of a name or subword, which is no formula
+            text.set_parse_math(False)
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))

@@ -20,7 +20,7 @@ JSON = re.compile(r"\{\"epoch\": .*\}")
 
 
 def read_line(line: str) -> tuple[str, dict] | None:
-    """The kind of a line, and its values.
+    """The kind of a line, and its values; None if it is not of a training, or its "num_updates" is no whole number.
 
     About "train_inner" (the updates since the last such line), "train" (an epoch), or a validation set by its name.
     """
@@ -29,15 +29,15 @@ def read_line(line: str) -> tuple[str, dict] | None:
             values = {name: number(value) for name, value in json.loads(match[0]).items()}
         except ValueError:  # a line that was cut off
             return None
-        if "num_updates" in values:
-            return "train_inner", values
-        prefix = next((name.removesuffix("num_updates") for name in values if name.endswith("_num_updates")), None)
-        return prefix and (prefix[:-1], {name.removeprefix(prefix): value for name, value in values.items()})
-    if not (match := INTERVAL.search(line) or SUMMARY.search(line)):
+        prefix = min((name[: -len("num_updates")] for name in values if name.endswith("num_updates")), default="")
+        kind, values = prefix[:-1] or "train_inner", {name.removeprefix(prefix): values[name] for name in values}
+    elif match := INTERVAL.search(line) or SUMMARY.search(line):
+        kind = "train_inner" if match.re is INTERVAL else match["subset"] or "train"
+        values = {name: number(value) for name, value in VALUE.findall(match["values"])}
+    else:
         return None
-    kind = "train_inner" if match.re is INTERVAL else match["subset"] or "train"
-    values = {name: number(value) for name, value in VALUE.findall(match["values"])}
-    return (kind, values) if "num_updates" in values else None
+    updates = values.get("num_updates")
+    return (kind, values) if isinstance(updates, float) and updates.is_integer() else None
 
 
 def number(text: str | float | None) -> float | list[float]:

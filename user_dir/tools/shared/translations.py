@@ -18,7 +18,8 @@ from sacremoses import MosesDetokenizer
 from ...errors import InputError
 from .command import refuse_repeated
 
-LINE = re.compile(r"([STHD])-(\d+)(?:\t(.*))?$")  # without text if that is empty: the tab is white space at the end
+# A line without text may lack the tab, white space at the end. Only with a score is it one of fairseq's hypotheses.
+LINE = re.compile(r"([ST]|[HD](?=-\d+\t(?:-?\d|-inf|nan)))-(\d+)(?:\t(.*))?$")
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
 
 
@@ -34,7 +35,7 @@ class Run:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-    """The lines of a plain or gzipped text file, without white space at their ends, as sacrebleu reads them.
+    """The lines of a plain or gzipped text file, without a byte order mark and white space at their ends.
 
     Raises:
         InputError: if it is missing, no text in UTF-8 or empty
@@ -42,6 +43,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
     try:
         with smart_open(str(path)) as file:
             lines = [line.rstrip() for line in file]
+        lines[:1] = [line.removeprefix("\ufeff") for line in lines[:1]]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start})") from error
     except (OSError, EOFError, zlib.error) as error:  # the latter two of damaged .gz files

@@ -1,13 +1,18 @@
 """How a tool ends when it cannot go on."""
 
 import argparse
+import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from user_dir.errors import InputError
 from user_dir.tools.shared.command import add_checkpoint, add_search, exit_in_one_line, new_parser, table
+
+from support import PROJECT
 
 
 @pytest.mark.parametrize(
@@ -62,6 +67,25 @@ def test_sigterm_ends_a_command_and_is_as_before_then():
     assert stop.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
     with ThreadPoolExecutor() as pool:
         assert pool.submit(exit_in_one_line("tool")(lambda: "done")).result() == "done"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_output_that_cannot_be_written():
+    """Python holds back what goes into a pipe or a file until it ends."""
+    program = "from user_dir.tools.shared.command import exit_in_one_line as end; end('tool')(lambda: print('done'))()"
+    started = {
+        "args": [sys.executable, "-c", program],
+        "cwd": PROJECT,
+        "env": {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        "stderr": subprocess.PIPE,
+    }
+    with subprocess.Popen(stdout=subprocess.PIPE, **started) as done:
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == 141
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(stdout=full, **started)
+    assert done.stderr == b"tool: [Errno 28] No space left on device\n" and done.returncode == 1
 
 
 def test_names_end_no_cell():

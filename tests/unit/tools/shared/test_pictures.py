@@ -10,6 +10,17 @@ pytest.importorskip("matplotlib")
 from user_dir.tools.shared.pictures import new_figure, save  # noqa: E402
 
 
+def test_dollars_in_names_begin_no_formula(tmp_path):
+    figure = new_figure(2, 2, r"a $\x$ title")
+    axis = figure.subplots()
+    axis.set(yscale="log", ylim=(1, 100))
+    axis.plot([1], [10], label=r"$\x$")
+    axis.set_xticks([1], [r"$\x$"])
+    figure.legend()
+    save(figure, tmp_path / "x.svg")
+    assert any("10^" in label.get_text() and label.get_parse_math() for label in axis.get_yticklabels())
+
+
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_characters_that_the_font_lacks(tmp_path, capsys, kind):
     """matplotlib would warn of each of them, several times."""

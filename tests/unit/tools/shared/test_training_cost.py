@@ -1,8 +1,11 @@
 """The cost of a training: a model's products, counted by hand for the plain one, and what a log says of it."""
 
+import argparse
+
 import pytest
 
 from user_dir.errors import InputError
+from user_dir.tools.plot_training import table_of
 from user_dir.tools.shared import training_cost
 from user_dir.tools.shared.training_cost import cost, operations, shown
 
@@ -44,6 +47,12 @@ def test_operations_of_branches(build, dictionary):
 
 def test_shown():
     assert shown(POINTS) == (50 * 10 + 50 * 20, 7)
+
+
+def test_updates_of_less_than_a_second(monkeypatch, tmp_path):
+    monkeypatch.setattr(training_cost, "cost", lambda *_: (100, 2000, 0))
+    args = argparse.Namespace(reach=None, cost=True, logs=[tmp_path])
+    assert table_of(args, [{}], ["run"]).endswith("| run | 100 | 2e+03 | 0 | – |")
 
 
 def test_cost(saved, tmp_path, monkeypatch):

@@ -26,8 +26,12 @@ def test_lines_of_a_real_log(tmp_path):
         "2026-11-21 07:23:17 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.613 | nll_loss 6.877 "
         "| ppl 117.52 | wps 11740.7 | wpb 1412.1 | bsz 157.1 | num_updates 100\n"
         '{"epoch": 1, "update": 0.1, "loss": "8.\n'
+        '{"epoch": 1, "update": 0.1, "loss": "8.0", "num_updates": null}\n'
+        "epoch 001:     60 / 1042 loss=10.748, num_updates=nan\n"
+        "epoch 001:     70 / 1042 loss=10.748, wps=0\n"
     )
     log = read_log(path)
+    assert [*log["train_inner"]] == [50]
     assert log["train_inner"][50]["loss"] == 10.748 and math.isnan(log["train_inner"][50]["gnorm"])
     assert log["valid"][100]["ppl"] == 117.52 and math.isnan(log["valid"][100]["wall"])
 
