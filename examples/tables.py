@@ -3,11 +3,11 @@
     python examples/tables.py            # all pages
     python examples/tables.py --check    # writes nothing, and fails if a page is older than its records
 
-A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed.
-Besides the scores of a record there is the lowest validation loss. A difference is from the first row with the same
-data, over the seeds that both have; p is of a paired t-test over them. The table called "families" has a row for each
-family, and the columns that groups name for the front page: the last of their scores. The one called "commands" is of
-the records that tests/benchmarks/commands.py keeps.
+A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed
+where they differ. Besides the scores of a record there is the lowest validation loss. A difference is from the first
+row with the same data, over the seeds that both have; p is of a paired t-test over them. The table called "families"
+has a row for each family, and the columns that groups name for the front page: the last of their scores. The one called
+"commands" is of the records that tests/benchmarks/commands.py keeps.
 """
 
 import argparse
@@ -123,8 +123,9 @@ def data_of(seeds: list[dict]) -> str | None:
 
 
 def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> str:
-    """Ours minus theirs in the score called `name`, over the seeds of both, and p if there are several."""
-    by_seed = [{record["seed"]: score(record, name) for record in side} for side in (ours, theirs)]
+    """Ours minus theirs in the score called `name`, over the seeds of both, and p if there are several; or ""."""
+    scores = [{record["seed"]: score(record, name) for record in side} for side in (ours, theirs)]
+    by_seed = [{seed: value for seed, value in side.items() if isinstance(value, float)} for side in scores]
     common = by_seed[0].keys() & by_seed[1].keys()
     if not common:
         return ""
@@ -136,7 +137,7 @@ def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> 
 
 def over_seeds(values: list, digits: int) -> str:
     if not all(isinstance(value, float) for value in values):
-        return "; ".join(map(str, values))
+        return "; ".join(map(str, values if len({*values}) > 1 else values[:1]))
     deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{deviation}"
 

@@ -1,5 +1,6 @@
 """The tables that are made from records: pages are as new as these, and what a row is."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -75,15 +76,17 @@ def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
     page = tmp_path / "examples/page.md"
     page.write_text("before\n<!-- table group -->\nold\n<!-- end -->\nafter\n")
-    for family, seed, bleu in (("one", 1, 40.0), ("one", 2, 42.0), ("other", 1, 39.0), ("other", 2, 41.5)):
-        scores = {"BLEU": {"score": bleu}, "sign test": {"score": f"p 0.{seed}"}}
+    scored = {"de.one": (40.0, 42.0), "de.other": (39.0, 41.5), "fr.one": ("none", "none"), "fr.other": ("none", "none")}
+    for row, seed in itertools.product(scored, (1, 2)):
+        scores = {"BLEU": {"score": scored[row][seed - 1]}, "sign test": {"score": f"p 0.{seed}"}}
         record = {"seed": seed, "updates": 1000 * seed, "scores": scores}
-        (results / f"group.de.{family}.{seed}.json").write_text(json.dumps(record))
+        (results / f"group.{row}.{seed}.json").write_text(json.dumps(record))
     ((found, text),) = tables.outdated(tmp_path).items()
     assert found == page and text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n")
     assert "\n| `de.one` | 2 | 1,000–2,000 | 41.00 ± 1.41 |  | p 0.1; p 0.2 | 41.02 |\n" in text
     # the differences are −1 and −0.5: t = −3 with one degree of freedom, p = 1 − 2/π · atan(3)
     assert "\n| `de.other` | 2 | 1,000–2,000 | 40.25 ± 1.77 | −0.75, 0.205 | p 0.1; p 0.2 | 41.02 |\n" in text
+    assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 |  |\n" in text
     page.write_text(text)
     assert not tables.outdated(tmp_path)
 
