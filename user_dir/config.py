@@ -1,7 +1,8 @@
 """The options of our models: fairseq's TransformerConfig and what we add to it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
@@ -155,6 +156,11 @@ def impossible(cfg: VariantConfig) -> Iterator[str]:
             value = getattr(cfg, name)
             if value is not None and not allowed(value):
                 yield f"--{name.replace('_', '-')} {value}: give {wanted}"
+    for choice in fields(cfg):  # which the command line checks, but neither fairseq-hydra-train nor --model-overrides
+        if isinstance(choice.type, type) and issubclass(choice.type, Enum):
+            value, choices = str(getattr(cfg, choice.name)), [member.value for member in choice.type]
+            if value not in choices:
+                yield f"--{choice.name.replace('_', '-')} {value}: choose from {', '.join(choices)}"
     for name in ("encoder", "decoder"):
         width, heads = getattr(cfg, name).embed_dim, getattr(cfg, name).attention_heads
         if heads > 0 and width % heads:

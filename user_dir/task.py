@@ -58,6 +58,7 @@ class CheckedTranslationTask(TranslationTask):
     """
 
     epochs = None  # the iterator over the training set
+    trains = False
     of_checkpoint = False  # it is there to use a model, and has the options of that model's training
 
     @classmethod
@@ -97,6 +98,7 @@ class CheckedTranslationTask(TranslationTask):
         options = training_options(self.cfg)
         if options is None:  # a program builds a model without training it
             return super().build_model(cfg, from_checkpoint)
+        self.trains = True
         refuse_processes(options)
         end_with_torchrun()
         prepare_last_checkpoint(options, self)
@@ -116,13 +118,13 @@ class CheckedTranslationTask(TranslationTask):
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
         """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.
 
-        Outside the training set no sentence is left out. (fairseq omits the last ones if their number is not divisible
+        No sentence is left out but in training. (fairseq omits the last ones if their number is not divisible
         by --required-batch-size-multiple.)
 
         fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
         and owns a worker process, which lives until Python's garbage collector finds the cycle, dozens of epochs later.
         """
-        if dataset is not self.datasets.get(self.cfg.train_subset):
+        if not self.trains or dataset is not self.datasets.get(self.cfg.train_subset):
             kwargs["required_batch_size_multiple"] = 1
         if not update_epoch_batch_itr:
             return super().get_batch_iterator(dataset, *args, **kwargs)

@@ -124,6 +124,8 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
         training_input.refuse_input(args, tasks.setup_task(args))
 
     check("--truncate-source")
+    with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
+        check("--valid-pairs 10000")
     for path in data.glob("valid.*"):
         path.rename(path.with_name(path.name.replace("valid", "valid1")))
     for language in ("src", "tgt"):
@@ -243,6 +245,11 @@ CHECKPOINTS = [
     (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}", "--restore-file: .* is a folder: name a checkpoint in it"),
+    (
+        PLAIN,
+        "--continue-once {folder}/nowhere.pt",
+        "--continue-once: there is no checkpoint .*nowhere.pt: name another",
+    ),
     (PLAIN, "--finetune-from-model {folder}/nowhere.pt", "--finetune-from-model: there is no checkpoint .*nowhere.pt"),
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
     (
@@ -319,6 +326,8 @@ def test_the_line_is_all_that_python_adds(command, copies, tmp_path):
 HYDRA = [
     ("optimizer._name=adam ~optimizer.branch_frozen_updates", "train with --optimizer fused_adam"),
     ("common.fp16=true", "with --fp16 also --fp16-no-flatten-grads"),
+    ("+model.branch_weights=softmaxx", "--branch-weights softmaxx: choose from simplex, softmax, random"),
+    ("+model.neighbourhood=9", "--neighbourhood 9 has no effect without --restricted-attention"),
     ("task.data=null", "task.data is not given: name the folder data-bin"),
 ]
 

@@ -36,6 +36,13 @@ def test_every_option_of_fairseqs_transformer_is_refused_or_known_to_work():
     assert offered == ours | supported | set(UNSUPPORTED) | set(belong_to_refused.split())
 
 
+@pytest.mark.parametrize("option", ["relative_positions", "branched_attention", "autocast", "activation_fn"])
+def test_a_word_that_is_no_choice_is_refused(build, option):
+    """As --model-overrides and fairseq-hydra-train may give it."""
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} sefl: choose from .*, "):
+        build("weighted_relative_transformer_base", **{option: "sefl"})
+
+
 def test_heads_that_do_not_divide_the_width_are_refused(build):
     with pytest.raises(InputError, match="--decoder-attention-heads 3"):
         build("vaswani_transformer_base", decoder_attention_heads=3)

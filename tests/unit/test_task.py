@@ -66,12 +66,15 @@ def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(dictionar
     """fairseq leaves out the last pairs of a set that is not divisible by 8, and fails where nothing is left."""
     task = CheckedTranslationTask(CheckedTranslationConfig(train_subset="train"), dictionary, dictionary)
     task.datasets = {"train": dataset(), "valid": Sample(dataset(), 5)}
-    batches = {
-        split: task.get_batch_iterator(pairs, max_tokens=100, seed=1, epoch=1, required_batch_size_multiple=8)
-        for split, pairs in task.datasets.items()
-    }
-    sizes = {split: [len(batch) for batch in iterator.frozen_batches] for split, iterator in batches.items()}
-    assert sum(sizes["valid"]) == 5 and not [size for size in sizes["train"] if size % 8]
+
+    def sizes(split):
+        pairs, options = task.datasets[split], {"max_tokens": 100, "seed": 1, "epoch": 1}
+        batches = task.get_batch_iterator(pairs, required_batch_size_multiple=8, **options).frozen_batches
+        return [len(batch) for batch in batches]
+
+    assert sum(sizes("valid")) == 5 and sum(sizes("train")) == 200  # as fairseq-generate --gen-subset train does
+    task.trains, task.dataset_to_epoch_iter = True, {}  # fairseq keeps an iterator for each
+    assert sum(sizes("valid")) == 5 and not [size for size in sizes("train") if size % 8]
 
 
 @pytest.mark.parametrize("trained, options", [("test", ["--bpe-dropout", "0.5"]), ("train", ["--valid-pairs", "5"])])

@@ -18,6 +18,7 @@ from fairseq.data.data_utils import infer_language_pair
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.utils import split_paths
+from omegaconf import DictConfig
 from torch import nn
 
 from ..checkpoints import files as checkpoint_files
@@ -25,6 +26,7 @@ from ..checkpoints.files import load
 from ..config import VariantConfig
 from ..errors import InputError
 from .last_checkpoint import LAST
+from .validation import sample
 
 # Options that select a part of a model, and those that have no effect without it.
 PARTS = {
@@ -104,17 +106,22 @@ def refuse_input(options, task, model_options=None) -> None:
 
 def without_effect(model_options) -> Iterator[str]:
     """The options of a model that differ from those of its architecture and belong to a part that it does not have."""
-    arch = getattr(model_options, "arch", None)
+    if isinstance(model_options, DictConfig):  # of fairseq-hydra-train
+        model_options = argparse.Namespace(**model_options)
+    arch = getattr(model_options, "arch", None) or getattr(model_options, "_name", None)
     if arch not in ARCH_CONFIG_REGISTRY:
         return
     ARCH_CONFIG_REGISTRY[arch](defaults := argparse.Namespace())
+
+    def of(options, name: str):  # hydra's have only what was given
+        return getattr(options, name, getattr(defaults, name, getattr(VariantConfig, name)))
+
     for part, names in PARTS.items():
         off = getattr(VariantConfig, part)
-        if getattr(model_options, part, off) != off:
+        if of(model_options, part) != off:
             continue
         for name in names:
-            value, default = (getattr(x, name, getattr(VariantConfig, name)) for x in (model_options, defaults))
-            if value != default:
+            if (value := of(model_options, name)) != of(defaults, name):
                 option, needed = (x.replace("_", "-") for x in (name, part))
                 yield f"--{option} {value} has no effect without --{needed}: omit it, or add --{needed}"
 
@@ -129,7 +136,8 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
     if options.restore_file == LAST and last.exists():  # a resumed fine-tuning does not read its first checkpoint again
         paths = {"--save-dir": last}
     else:
-        named = {"--restore-file": options.restore_file, "--finetune-from-model": options.finetune_from_model}
+        names = ("restore_file", "continue_once", "finetune_from_model")
+        named = {f"--{name.replace('_', '-')}": getattr(options, name, None) for name in names}
         paths = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
     for option, path in paths.items():
         if option == "--save-dir":
@@ -215,10 +223,12 @@ def batch_fault(path: pathlib.Path, max_tokens: int) -> str | None:
 def validation_fault(path: pathlib.Path, options, task_cfg) -> str | None:
     """The reason why fairseq's first validation on the data set with index `path` would fail; None if it would not."""
     index = index_of(path)
-    if index is None or task_cfg.valid_pairs:  # of a sample
+    if index is None:
         return None
     side = "target" if path.name.split(".")[2] == task_cfg.target_lang else "source"
     positions, sizes = getattr(task_cfg, f"max_{side}_positions"), index.sizes
+    if task_cfg.valid_pairs:
+        sizes = sizes[sample(len(sizes), task_cfg.valid_pairs)]
     if task_cfg.truncate_source and side == "source":
         sizes = np.minimum(sizes, positions)
     if options.skip_invalid_size_inputs_valid_test:

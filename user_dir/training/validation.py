@@ -4,12 +4,17 @@ import numpy as np
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset
 
 
+def sample(pairs: int, size: int) -> np.ndarray:
+    """The numbers of `size` of so many pairs."""
+    return np.random.RandomState(1).permutation(pairs)[:size]
+
+
 class Sample(BaseWrapperDataset):
     """`pairs`, of which only `size` are visited: the same ones in each validation of every training."""
 
     def __init__(self, pairs: LanguagePairDataset, size: int):
         super().__init__(pairs)
-        self.chosen = np.random.RandomState(1).permutation(len(pairs))[:size]
+        self.chosen = sample(len(pairs), size)
 
     def ordered_indices(self) -> np.ndarray:
         indices = super().ordered_indices()

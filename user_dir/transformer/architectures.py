@@ -3,7 +3,7 @@
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from ..config import refuse_shared_ffn
+from ..config import VariantConfig, refuse_shared_ffn
 from ..families import FAMILIES, SIZES, Family
 from .model import TransformerModel
 
@@ -44,7 +44,8 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
         if completed(args):  # a checkpoint, perhaps saved before --branch-residual existed
             set_defaults(args, {"branch_residual": "none"})
             refuse_shared_ffn(getattr(args, "branch_ffn", None))
-        set_defaults(args, options)
+        # fairseq calls this twice before it trains: the second time, it must not seem to be such a checkpoint.
+        set_defaults(args, {"branch_residual": VariantConfig.branch_residual, **options})
         base_architecture(args)  # fairseq's defaults for the rest
 
 

@@ -1,7 +1,9 @@
 """The table of architectures: what each family and size sets, and that the command line can set it otherwise."""
 
 import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from user_dir.config import VariantConfig
 from user_dir.families import FAMILIES, SIZES
 
 from support import families_with, training_options
@@ -78,6 +80,13 @@ def test_the_combination_is_both(size):
 def test_a_family_differs_in_its_own_options_alone(family):
     plain, other = (vars(parse("--arch", f"{name}_base")) for name in ("vaswani_transformer", family))
     assert other == {**plain, **FAMILIES[family].options_of("base"), "arch": f"{family}_base"}
+
+
+def test_branches_of_another_family_have_the_default_form():
+    """fairseq completes the options when it parses them, and again when it builds the model."""
+    args = parse("--arch", "vaswani_transformer_base", "--branched-attention", "self")
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    assert args.branch_residual == VariantConfig.branch_residual == "per_branch"
 
 
 @pytest.mark.parametrize("family", families_with("relative_positions"))
