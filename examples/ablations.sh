@@ -34,7 +34,9 @@ case $recipe in
   quickstart)
     export CORPUS=${CORPUS:-tatoeba} SOURCE=${SOURCE:-fr} TARGET=${TARGET:-en} PAIRS=${PAIRS:-}
     size=quickstart reference=data/$CORPUS.$SOURCE-$TARGET${PAIRS:+.$PAIRS}/raw/test.$TARGET ;;
-  wmt14) size=base reference=data/wmt14.en-de/raw/test.de ;;
+  wmt14)
+    target=${TARGET:-de} smoke=$([ "${SMOKE:-0}" = 0 ] || echo .smoke)
+    size=base reference=data/wmt14.en-$target$smoke/raw/test.$target ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac
 if [ "$name" = families ]; then

@@ -13,6 +13,7 @@ import gzip
 import math
 import pathlib
 import sys
+import zlib
 
 Pairs = list[tuple[str, str]]
 
@@ -30,8 +31,11 @@ def find(folder: pathlib.Path, language: str, part: str, published: bool = False
 
 
 def read(path: pathlib.Path) -> Pairs:
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-        lines = [line.rstrip("\n").split("\t") for line in file]
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            lines = [line.rstrip("\n").split("\t") for line in file]
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
+        sys.exit(f"g2p.py: {path} cannot be read: {error}")
     for number, line in enumerate(lines, 1):
         if len(line) != 2:
             sys.exit(f"g2p.py: {path}, line {number} has {len(line)} columns instead of two, separated by a tab")

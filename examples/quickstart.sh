@@ -36,6 +36,7 @@ generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"
 known=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$arch" 2>&1) || fail "there is no architecture $known"
+[[ $arch != transformer_* ]] || fail "$arch is fairseq's own, which other recipes train; choose a family of the README"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
 [[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ && $MINUTES =~ [1-9] ]] ||  # fairseq takes 0 for no limit
   fail "MINUTES is $MINUTES, and has to be a number above 0, such as 7 or 0.5"

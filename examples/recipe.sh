@@ -128,6 +128,7 @@ running=(--max-tokens "$max_tokens" --update-freq "$update_freq" --log-interval 
 if [ "$checkpoints" = epoch ]; then
   running+=(--keep-last-epochs "$AVERAGE")
 else  # checkpoints by update; fairseq saves none at the end of an epoch, so there is at least one more than needed
+  [ "$UPDATES" -ge "$AVERAGE" ] || fail "UPDATES is $UPDATES and AVERAGE $AVERAGE, which makes too few checkpoints"
   interval=$((UPDATES / (AVERAGE + 2)))
   interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
   running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
@@ -239,13 +240,14 @@ follow_plan() {  # published results
   else
     . examples/install/environment.sh
     refuse_another_run
+    refuse_another_batch
   fi
   # Commands other than fairseq-train also use any GPU that they see.
   if [ "$GPUS" = 0 ]; then run export CUDA_VISIBLE_DEVICES=; fi
   if wanted prepare; then
     step prepare "${remedy-; if files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0}"
   fi
-  if [[ $STEPS =~ train|average|translate|score ]]; then open_run; fi
+  if [[ $STEPS =~ train|average|translate|score ]]; then open_run; [ -n "$dry_run" ] || echo "$BATCH" > "$run/batch"; fi
   if wanted train; then
     if [ -z "$dry_run" ] && [ ! -e "$run/trained" ]; then check_training; fi
     step train
@@ -257,6 +259,11 @@ follow_plan() {  # published results
   if wanted translate; then step translate; fi
   if wanted score; then step score; step record; fi
   printf '\n# to compare with\n%s\n' "$1"
+}
+
+refuse_another_batch() {
+  [ ! -s "$run/batch" ] || [ "$(cat "$run/batch")" = "$BATCH" ] ||
+    fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
 }
 
 average_what_there_is() {  # of the epochs, where training ended before there were enough

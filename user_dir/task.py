@@ -58,7 +58,7 @@ class CheckedTranslationTask(TranslationTask):
     """
 
     epochs = None  # the iterator over the training set
-    trains = False
+    trains = False  # it is fairseq-train's
     of_checkpoint = False  # it is there to use a model, and has the options of that model's training
 
     @classmethod

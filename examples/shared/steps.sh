@@ -43,9 +43,9 @@ dry_run="" precision="" further=() before=""
 for argument in "$@"; do
   case $before$argument in
     --dry-run) dry_run=yes ;;
-    --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
     --autocast) before=--autocast= ; continue ;;
     --autocast=*) precision=${argument#--autocast=} ;;
+    --log-format | --log-format=*) fail "$argument: omit it, because the run's record is made of the log" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac

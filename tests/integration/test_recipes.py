@@ -43,6 +43,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     other = recipe(SEED=2)
     assert other.returncode == 1
     assert "a run with other options" in other.stderr and "OUTPUT=" in other.stderr
+    assert "contains a run with BATCH=" in (other := recipe(BATCH=777)).stderr and other.returncode == 1
 
 
 @pytest.mark.slow

@@ -85,3 +85,6 @@ def test_what_is_missing_or_wrong_is_one_line(words):
     (words / "fre.train.tsv").write_text("ab a b\n")
     assert "line 1" in (said := g2p("prepare", words, "fre", words / "raw", ok=False)) and said.count("\n") == 1
     assert "hun.train.tsv" in (said := g2p("prepare", words, "hun", words / "raw", ok=False)) and said.count("\n") == 1
+    (words / "fre.train.tsv").write_bytes(b"caf\xe9\tk a\n")
+    said = g2p("prepare", words, "fre", words / "raw", ok=False)
+    assert "fre.train.tsv cannot be read: 'utf-8' codec" in said and said.count("\n") == 1

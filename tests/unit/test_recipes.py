@@ -172,6 +172,8 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("wmt14.sh", {"GPUS": 4, "PROCESSES": 2}, ["PROCESSES is 2 and GPUS 4", "GPUS=0"]),
         ("wmt14.sh", {"GPUS": 2, "MASTER_PORT": "first:29500"}, ["MASTER_PORT is first:29500", "whole number"]),
         ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
+        ("wmt14.sh", {"UPDATES": 3, "AVERAGE": 5}, ["UPDATES is 3 and AVERAGE 5", "too few checkpoints"]),
+        ("quickstart.sh", {"FAMILY": "transformer"}, ["transformer_tiny is fairseq's own"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
@@ -513,6 +515,19 @@ def test_several_languages_in_one_model(tmp_path, monkeypatch):
     assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)
 
 
+@pytest.mark.parametrize("typed", [["--log-format", "json"], ["--log-format=json"]])
+def test_the_log_is_in_the_form_that_the_record_is_made_of(typed):
+    message = plan("multi30k.sh", *typed, ok=False)
+    assert "--log-format" in message and "omit it" in message and message.count("\n") == 1
+
+
+def test_a_table_of_another_corpus_has_its_reference():
+    env = {"PATH": os.environ["PATH"], "RECIPE": "wmt14", "ROWS": "k-1", "TARGET": "fr", "SMOKE": "1"}
+    text = bash(EXAMPLES / "ablations.sh", "shaw-distance", "--dry-run", env=env).stdout
+    assert text.rstrip().endswith("--reference data/wmt14.en-fr.smoke/raw/test.fr")
+    assert "fairseq-train data/wmt14.en-fr.smoke/data-bin" in text
+
+
 def test_the_plan_of_a_comparison():
     """It needs nothing that is installed, and ends in the commands that compare."""
     text = plan("compare.sh", FAMILIES="vaswani_transformer relative_transformer", SEEDS="1 2")
@@ -560,8 +575,17 @@ def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expe
     assert ("training ended after" in done.stdout) == (saved < 3)
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_is_the_comment_at_the_top(tmp_path, option):
-    done = bash(EXAMPLES / "quickstart.sh", option, env={"PATH": os.environ["PATH"], "OUTPUT": str(tmp_path / "run")})
-    assert done.returncode == 0 and done.stdout.startswith("From nothing to a scored translation")
-    assert "MINUTES=7" in done.stdout and "set -e" not in done.stdout and not (tmp_path / "run").exists()
+@pytest.mark.parametrize(
+    "recipe, option, words",
+    [
+        ("quickstart.sh", "--help", ["From nothing to a scored translation", "MINUTES=7"]),
+        ("quickstart.sh", "-h", ["From nothing to a scored translation"]),
+        ("own-data.sh", "--help", ["Two text files of your own", "PATIENCE=10"]),
+        ("ablations.sh", "--help", ["Trains the rows of one of the papers' tables", "RECIPE=quickstart"]),
+        ("compare.sh", "--help", ["Trains several families", "FAMILIES=(all)"]),
+    ],
+)
+def test_help_is_the_comment_at_the_top(tmp_path, recipe, option, words):
+    done = bash(EXAMPLES / recipe, option, env={"PATH": os.environ["PATH"], "OUTPUT": str(tmp_path / "run")})
+    assert done.returncode == 0 and done.stdout.startswith(words[0]) and words[-1] in done.stdout
+    assert "set -e" not in done.stdout and done.stdout.count(words[0]) == 1 and not (tmp_path / "run").exists()

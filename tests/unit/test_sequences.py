@@ -85,3 +85,9 @@ def test_scores(tmp_path):
 )
 def test_refusals(words, said):
     assert said in sequences(*words, ok=False)
+
+
+def test_a_packed_file_that_is_cut_off_is_one_line(tmp_path):
+    (tmp_path / "length.train.gz").write_bytes(gzip.compress(b"IN: a OUT: b\n" * 100)[:-9])
+    said = sequences("prepare", "scan_length", tmp_path, tmp_path, ok=False)
+    assert "length.train.gz cannot be read: Compressed file ended" in said and said.count("\n") == 1
