@@ -54,8 +54,8 @@ score_languages() {  # target language, folder of the texts, translations, langu
   local language first=1 lines scored head="" marks="" cells="" signatures=""
   for language in "${@:4}"; do
     lines=$(wc -l < "$2/$language-en/raw/test.en")
-    scored=$(sacrebleu "$2/$language-en/raw/test.${1/mul/$language}" --tokenize none --force --format text --width 2 \
-      < <(tail -n "+$first" "$3" | head -n "$lines"))
+    scored=$(sacrebleu "$2/$language-en/raw/test.${1/mul/$language}" --tokenize none --smooth-method none --force \
+      --format text --width 2 < <(tail -n "+$first" "$3" | head -n "$lines"))
     head+=" BLEU of tokens, $language |" marks+=" ---: |" cells+=" $(cut -d ' ' -f 3 <<< "$scored") |"
     signatures+="- BLEU of tokens, $language: \`${scored%% = *}\`"$'\n'
     first=$((first + lines))

@@ -18,7 +18,8 @@
 #   VALIDATE=                       updates between validations, which also save (default: none, because it costs time)
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
 #
-# If there are several GPUs, one is used; --distributed-world-size 4 uses four, with a batch four times as large.
+# If there are several GPUs, one is used, with GPUS=0 none; --distributed-world-size 4 uses four, with a batch four times
+# as large.
 set -euo pipefail
 
 corpus=${CORPUS:-tatoeba} source=${SOURCE:-fr} target=${TARGET:-en}
@@ -50,6 +51,10 @@ running=(--distributed-world-size 1 --stop-time-hours "$(LC_ALL=C awk "BEGIN { p
   --log-interval $((updates < 100 ? interval : 50))
   --no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates 4)
 [ -n "$VALIDATE" ] || running+=(--disable-validation)
+if [ "${GPUS:-}" = 0 ]; then
+  export CUDA_VISIBLE_DEVICES=
+  running+=(--cpu)
+fi
 launch=(env "${malloc[@]}" fairseq-train)
 faster_translation=""
 

@@ -26,8 +26,8 @@
 #   detokenise=""               the translations are not text (default: yes)
 #   remedy=""                   the recipe fetches no files
 #
-# --dry-run prints the commands. Other arguments go to fairseq-train. Of these, --autocast bf16 or off may change when a
-# run continues; without it the faster one is chosen when the run begins, and kept.
+# --dry-run prints the commands. Other arguments go to fairseq-train. Only --autocast bf16 or off may change when a run
+# continues; without it the faster one is chosen when the run begins, and kept.
 
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"

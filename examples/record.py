@@ -28,8 +28,8 @@ from user_dir.tools.shared.records import RECORD, read_record, write_record  # n
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
 STARTS = "starts.jsonl"
-VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET LANGUAGE TASK FAMILY ARCH SIZE GPUS PROCESSES NODES MAX_TOKENS
-    UPDATES MINUTES PAIRS VALIDATE AVERAGE BATCH CHOOSE VALID_PAIRS PATIENCE PREPARATION MERGES
+VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET LANGUAGE TASK TREEBANK PARSED FAMILY ARCH SIZE GPUS PROCESSES NODES
+    MAX_TOKENS UPDATES MINUTES PAIRS VALIDATE AVERAGE BATCH CHOOSE VALID_PAIRS PATIENCE PREPARATION MERGES
     SEED MIRROR OUTPUT SMOKE STEPS""".split()
 END = re.compile(r"(?:Stopping|stopping) training (?:due to|because) .*|early stop since .*")
 INSTRUCTIONS = "avx2", "avx512f", "avx512_bf16", "amx_bf16"  # of CPUs, by the speed of products

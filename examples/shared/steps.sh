@@ -215,7 +215,7 @@ step() {  # name [remedy if it fails]
   [ "$1" != train ] || [ -e "$run/checkpoint_last.pt" ] || rm -f "$run/options"
   case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
   if [ -e "$output" ]; then  # the process's own error, without torchrun's forty lines about the others
-    tail -n 100 "$output" | sed '/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d' | tail -n 20 >&2
+    tail -n 100 "$output" | sed "/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d; / | {'_name'/d" | tail -n 20 >&2
     echo "above: the end of $output" >&2
   fi
   fail "could not $1${2:-; fix the error above and run the same command again to continue}"

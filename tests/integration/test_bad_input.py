@@ -81,6 +81,7 @@ MODELS = [
 ]
 # These are checked when the options have become a configuration, or when there is a model to optimize.
 OPTIMIZERS = [
+    (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target does not go with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
     (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
     (PLAIN, "--bf16", "--bf16 .*: train with --autocast bf16"),

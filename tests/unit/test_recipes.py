@@ -174,6 +174,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
         ("wmt14.sh", {"UPDATES": 3, "AVERAGE": 5}, ["UPDATES is 3 and AVERAGE 5", "too few checkpoints"]),
         ("quickstart.sh", {"FAMILY": "transformer"}, ["transformer_tiny is fairseq's own"]),
+        ("multi30k_published.sh", {"TARGET": "en"}, ["SOURCE and TARGET are both en"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
@@ -378,6 +379,11 @@ def test_attention_weights_are_dropped_as_in_the_familys_paper(size, dropout):
     french = plan("wmt14.sh", FAMILY="weighted_transformer", SIZE=size, TARGET="fr")
     assert option(french, "--dropout") == dropout  # Vaswani et al. have 0.1 in both
     assert "--attention-dropout" not in plan("iwslt14.sh", FAMILY="weighted_transformer")
+
+
+@pytest.mark.parametrize("gpus", ["0", "1"])
+def test_the_quickstart_trains_on_cpus_if_asked(gpus):
+    assert ("--cpu " in plan("quickstart.sh", GPUS=gpus)) == (gpus == "0")
 
 
 def test_the_quickstart_is_a_recipe(tmp_path):

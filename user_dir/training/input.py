@@ -83,6 +83,9 @@ def refuse_input(options, task, model_options=None) -> None:
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
     faults += without_effect(model_options)
+    if getattr(model_options, "relative_attention", None) == "all" and task.cfg.left_pad_target:
+        reason = "distances would count the padding, which decoding does not have"
+        faults.append(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
     if getattr(model_options, "autocast", "off") != "off" and options.fp16:
         faults.append("--autocast bf16 is for float32 parameters, which --fp16 makes float16: omit one of them")
     folder, pair = pathlib.Path(split_paths(task.cfg.data)[0]), (task.cfg.source_lang, task.cfg.target_lang)

@@ -111,6 +111,14 @@ def test_drawn_branches_are_the_same_in_both_sublayers(build):
         assert heads == ffns and sum(heads) == 1
 
 
+def test_drawn_branches_can_be_trained_after_an_evaluation(build):
+    model = shared(build, branch_weights="random")
+    layer, names = model.encoder.layers[0], [*model.state_dict()]
+    for mode in (True, False, True):
+        layer.train(mode)(torch.randn(9, 5, 16), None)
+        assert [*model.state_dict()] == names
+
+
 def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
     def count(model):
         return sum(p.numel() for p in model.parameters())
