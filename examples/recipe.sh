@@ -89,7 +89,7 @@ at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \
     "omit PROCESSES, or use CPUs: GPUS=0"
 [ "$NODE_RANK" -lt "$NODES" ] || fail "NODE_RANK is $NODE_RANK and NODES $NODES; hosts are counted from 0"
-updates=$UPDATES host=$NODE_RANK
+host=$NODE_RANK
 
 workers=$((PROCESSES * NODES))
 share_batch "$BATCH" "$MAX_TOKENS" "$workers"
@@ -201,10 +201,15 @@ share_pairs() {  # pairs per update, on any number of processes
 }
 
 clone() {  # address of a repository, folder
-  [ ! -d "$2" ] || return 0
   mkdir -p "$(dirname "$2")"
-  git clone --depth 1 "$1" "$2.partial.$$"
-  mv "$2.partial.$$" "$2"
+  (
+    set -e
+    lock "$2"
+    [ ! -d "$2" ] || exit 0
+    rm -rf "$2.partial"
+    git clone --depth 1 "$1" "$2.partial"
+    mv "$2.partial" "$2"
+  ) 9<> "$2.lock"
 }
 
 binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command that writes the texts [folder]

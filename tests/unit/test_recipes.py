@@ -581,6 +581,20 @@ def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expe
     assert ("training ended after" in done.stdout) == (saved < 3)
 
 
+def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
+    run = {"check": True, "cwd": tmp_path, "capture_output": True}
+    subprocess.run(["git", "init", "-q", "there"], **run)
+    identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    subprocess.run(["git", "-C", "there", *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
+    scripts = "".join((EXAMPLES / name).read_text() for name in ("recipe.sh", "shared/steps.sh"))
+    functions = "; ".join(re.findall(r"^(?:clone|lock)\(\) .*?^}", scripts, re.M | re.S))
+    one = f"clone file://{tmp_path}/there {tmp_path}/here"
+    done = bash("-euc", f"{functions}; {one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]
+    assert [path.name for path in (tmp_path / "here").iterdir()] == [".git"]
+
+
 @pytest.mark.parametrize(
     "recipe, option, words",
     [
