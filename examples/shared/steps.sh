@@ -212,7 +212,7 @@ step() {  # name [remedy if it fails]
   [ $status != 0 ] || return 0
   [ $status != 130 ] || exit 130  # Ctrl-C
   # Nothing is trained yet, so that other options may follow.
-  [ "$1" != train ] || [ -e "$run/checkpoint_last.pt" ] || rm -f "$run/options"
+  [ "$1" != train ] || [ -e "$run/checkpoint_last.pt" ] || rm -f "$run/options" "$run/batch"
   case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
   if [ -e "$output" ]; then  # the process's own error, without torchrun's forty lines about the others
     tail -n 100 "$output" | sed "/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d; / | {'_name'/d" | tail -n 20 >&2
