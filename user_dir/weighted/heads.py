@@ -105,8 +105,8 @@ class WeightedHeads(BranchWeightedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         kappa, alpha = self.kappa_alpha()
-        # For WeightedLinear, of the same draw; in a tuple, or the parameter that it is in evaluation would count twice.
-        self.drawn_alpha = (alpha,)
+        # For WeightedLinear, of the same draw; detached, because a parameter, as in evaluation, would count twice.
+        self.drawn_alpha = alpha.detach() if self.drawn else None
         weight = scale_branches(self.out_proj.weight, self.branches * kappa)
         return linear(heads.flatten(2), weight, self.out_proj.bias)
 
@@ -121,7 +121,7 @@ class WeightedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         (attention,) = self.attention
-        alpha = attention.drawn_alpha[0] if attention.drawn else attention.kappa_alpha()[1]
+        alpha = attention.drawn_alpha if attention.drawn else attention.kappa_alpha()[1]
         return linear(x, scale_branches(self.weight, attention.branches * alpha), self.bias)
 
 

@@ -1,6 +1,7 @@
 """--branch-residual shared: the Transformer with branch weights. And which form a checkpoint has."""
 
 import argparse
+import copy
 import functools
 
 import pytest
@@ -117,6 +118,12 @@ def test_drawn_branches_can_be_trained_after_an_evaluation(build):
     for mode in (True, False, True):
         layer.train(mode)(torch.randn(9, 5, 16), None)
         assert [*model.state_dict()] == names
+
+
+def test_a_layer_can_be_copied_after_a_training_step(build):
+    layer = shared(build, branch_weights="softmax").encoder.layers[0].train()
+    layer(torch.randn(9, 5, 16), None)
+    copy.deepcopy(layer)
 
 
 def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
