@@ -41,9 +41,8 @@ def read_lines(path: pathlib.Path) -> list[str]:
         InputError: if it is missing, no text in UTF-8 or empty
     """
     try:
-        with smart_open(str(path)) as file:
+        with smart_open(str(path), encoding="utf-8-sig") as file:
             lines = [line.rstrip() for line in file]
-        lines[:1] = [line.removeprefix("\ufeff") for line in lines[:1]]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start})") from error
     except (OSError, EOFError, zlib.error) as error:  # the latter two of damaged .gz files
