@@ -9,11 +9,11 @@ test sees the smallest possible difference.
 """
 
 import collections
-import gzip
 import math
 import pathlib
 import sys
-import zlib
+
+from packed import lines_of
 
 Pairs = list[tuple[str, str]]
 
@@ -31,11 +31,7 @@ def find(folder: pathlib.Path, language: str, part: str, published: bool = False
 
 
 def read(path: pathlib.Path) -> Pairs:
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            lines = [line.rstrip("\n").split("\t") for line in file]
-    except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
-        sys.exit(f"g2p.py: {path} cannot be read: {error}")
+    lines = [line.split("\t") for line in lines_of(path)]
     for number, line in enumerate(lines, 1):
         if len(line) != 2:
             sys.exit(f"g2p.py: {path}, line {number} has {len(line)} columns instead of two, separated by a tab")

@@ -7,12 +7,12 @@ The generated tasks are the same on every machine. Their test set has 1,000 new 
 and 1,000 longer ones.
 """
 
-import gzip
 import pathlib
 import random
 import sys
-import zlib
 from collections.abc import Iterable
+
+from packed import lines_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAINED, LONGER = range(1, 17), range(17, 25)  # letters in an input
@@ -66,11 +66,7 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
         path = next((path for path in map(folder.joinpath, names) if path.exists()), None)
         if path is None:
             sys.exit(f"sequences.py: {folder} has none of {', '.join(names)}: name a copy of SCAN's repository")
-        try:
-            with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-                lines = [line.strip().removeprefix("IN: ").split(" OUT: ") for line in file]
-        except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
-            sys.exit(f"sequences.py: {path} cannot be read: {error}")
+        lines = [line.strip().removeprefix("IN: ").split(" OUT: ") for line in lines_of(path)]
         for number, line in enumerate(lines, 1):
             if len(line) != 2:
                 sys.exit(f"sequences.py: {path}, line {number} is not IN: … OUT: …")
