@@ -85,6 +85,7 @@ BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
+batch=$BATCH
 [ "$GPUS" = 0 ] || [ "$GPUS" = "$PROCESSES" ] ||
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \
     "omit PROCESSES, or use CPUs: GPUS=0"
@@ -245,14 +246,13 @@ follow_plan() {  # published results
   else
     . examples/install/environment.sh
     refuse_another_run
-    refuse_another_batch
   fi
   # Commands other than fairseq-train also use any GPU that they see.
   if [ "$GPUS" = 0 ]; then run export CUDA_VISIBLE_DEVICES=; fi
   if wanted prepare; then
     step prepare "${remedy-; if files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0}"
   fi
-  if [[ $STEPS =~ train|average|translate|score ]]; then open_run; [ -n "$dry_run" ] || echo "$BATCH" > "$run/batch"; fi
+  if [[ $STEPS =~ train|average|translate|score ]]; then open_run; fi
   if wanted train; then
     if [ -z "$dry_run" ] && [ ! -e "$run/trained" ]; then check_training; fi
     step train
@@ -264,11 +264,6 @@ follow_plan() {  # published results
   if wanted translate; then step translate; fi
   if wanted score; then step score; step record; fi
   printf '\n# to compare with\n%s\n' "$1"
-}
-
-refuse_another_batch() {
-  [ ! -s "$run/batch" ] || [ "$(cat "$run/batch")" = "$BATCH" ] ||
-    fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
 }
 
 average_what_there_is() {  # of the epochs, where training ended before there were enough

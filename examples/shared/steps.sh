@@ -229,6 +229,9 @@ refuse_another_run() {
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
     fail "$run contains a run with other options (see $run/options); name another folder: OUTPUT=..."
   fi
+  if [ -s "$run/batch" ] && [ "$(cat "$run/batch")" != "${batch:-}" ]; then
+    fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
+  fi
 }
 
 open_run() {  # before anything is written to the folder
@@ -242,6 +245,7 @@ open_run() {  # before anything is written to the folder
   if [ "$host" = 0 ]; then
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
+    [ -z "${batch:-}" ] || echo "$batch" > "$run/batch"
     python examples/record.py begin "$run" "$data/data-bin" "${typed[@]}"
   fi
 }
