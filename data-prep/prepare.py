@@ -104,6 +104,8 @@ def check(options: argparse.Namespace) -> None:
         raise PreparationError("name either a corpus (see --list) or your own files with --train SOURCE TARGET")
     if options.corpus and (options.valid or options.test):
         raise PreparationError("--valid and --test need --train; a corpus of the registry has its own")
+    if options.train and options.mirror:
+        raise PreparationError("--mirror has the files of a corpus of the registry, and --train names yours; omit one")
     if options.new_characters and not options.like:
         raise PreparationError("--new-characters needs --like: other dictionaries have all characters of the text")
     for name in ("source_lang", "target_lang", "output"):

@@ -10,8 +10,11 @@ not always. There are traces, function tags and punctuation. The text is for tri
 import random
 import re
 import sys
+import tempfile
 from itertools import islice
 from pathlib import Path
+
+from prepare import exit_status
 
 SIZES = {"train": 6000, "valid": 200, "test": 400}
 LONGEST, DEEPEST = 25, 7  # words; levels of constituents, below which the first choice of each is used
@@ -73,10 +76,18 @@ def trees(count: int) -> list[str]:
     return list(by_words.values())
 
 
+def write_parts(folder: Path) -> None:
+    """Writes the parts, each whole or not at all."""
+    grown = iter(trees(sum(SIZES.values())))
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as beside:
+        for part, size in SIZES.items():
+            partial = Path(beside, f"{part}.mrg")
+            partial.write_text("".join(islice(grown, size)))
+            partial.replace(folder / partial.name)
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):  # such as --help
         sys.exit(__doc__)
-    folder, grown = Path(sys.argv[1]), iter(trees(sum(SIZES.values())))
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, size in SIZES.items():
-        (folder / f"{part}.mrg").write_text("".join(islice(grown, size)))
+    sys.exit(exit_status("sample_treebank.py", lambda: write_parts(Path(sys.argv[1]))))

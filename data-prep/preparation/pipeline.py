@@ -76,6 +76,8 @@ class Preparation:
             if self.as_published and given is not None:
                 title = self.source.title
                 raise PreparationError(f"--{option}: {title} is split and tokenised as published; omit this option")
+        if self.held_out and {"valid", "test"} <= set(self.source.files):
+            raise PreparationError("--held-out: validation and test set are given, and none is split off; omit it")
         with locked(self.output / ".lock", f"prepare.py: {self.output}"):
             try:
                 self.run_stages(Stages(self.output, self.about()))

@@ -71,6 +71,8 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["--train", __file__, __file__], ("fr", "en"), ["for both languages", "name the text of each"]),
         (["tatoeba", "--bpe-operations", "0"], ("fr", "en"), ["--bpe-operations", "at least 1", "--help"]),
         (["tatoeba", "--max-ratio", "nan"], ("fr", "en"), ["--max-ratio", "at least 1"]),
+        (["--train", "a", "b", "--mirror", "c"], ("fr", "en"), ["--mirror", "the registry", "omit one"]),
+        (["multi30k", "--held-out", "9"], ("de", "en"), ["--held-out", "validation and test set are given"]),
         (["tatoeba", "--mirror", "/nowhere"], ("fr", "en"), ["/nowhere: has no file nmt-0.0.6.tar.gz"]),
         (["tatoeba", "--registry", "/nowhere"], ("fr", "en"), ["/nowhere: not readable as a registry"]),
     ],
