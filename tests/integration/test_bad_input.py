@@ -119,12 +119,14 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
     """No sentence is too long for the model if --truncate-source cuts it, or if no --valid-subset names its set."""
     data = shutil.copytree(copies, tmp_path / "data")
 
-    def check(more):
+    def check(more, **given):
         words = f"{data} --arch {PLAIN}_tiny {TRAINED} --max-source-positions 7 {more}".split()
         args = options.parse_args_and_arch(options.get_training_parser(), words)
+        vars(args).update(given)
         training_input.refuse_input(args, tasks.setup_task(args))
 
     check("--truncate-source")
+    check("--truncate-source --max-tokens 4", max_tokens_valid=500)
     with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
         check("--valid-pairs 10000")
     for path in data.glob("valid.*"):
@@ -277,6 +279,17 @@ def test_checkpoints(capsys, monkeypatch, copies, trained, tmp_path, family, mor
     (tmp_path / "half.pt").write_bytes(trained.read_bytes()[: trained.stat().st_size // 2])
     more = more.format(folder=tmp_path, trained=trained)
     assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more))
+
+
+def test_branch_weights_of_another_form(saved):
+    """The parameters have the same names and shapes, but κ and α would be read as logits, or logits as κ and α."""
+    _, path, _ = saved("weighted_transformer_tiny", name="simplex.pt")
+    model, softmax, _ = saved("weighted_transformer_tiny", branch_weights="softmax")
+    training = argparse.Namespace(restore_file=str(softmax), save_dir="elsewhere", ddp_backend="legacy_ddp")
+    training_input.refuse_checkpoints(training, model)
+    training.restore_file = str(path)
+    with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: .*of --branch-weights softmax: name"):
+        training_input.refuse_checkpoints(training, model)
 
 
 def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained):

@@ -99,9 +99,10 @@ def refuse_input(options, task, model_options=None) -> None:
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
-        if options.max_tokens is not None:
-            faults += [fault for path, _ in sets if (fault := batch_fault(path, options.max_tokens))][:1]
         held_out = [path for path, _ in sets if path.name.split(".")[0] in parts_read(options)[1:]]
+        if options.max_tokens is not None:
+            trained = [path for path, _ in sets if path not in held_out]
+            faults += [fault for path in trained if (fault := batch_fault(path, options.max_tokens))][:1]
         faults += [fault for path in held_out if (fault := validation_fault(path, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))
@@ -156,7 +157,7 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
-    """Raises InputError if the parameters in `state` are not those of `model`, by name and shape."""
+    """Raises InputError if the parameters in `state` are not those of `model`, by name, shape and form of κ and α."""
     if options.ddp_backend == "fully_sharded":  # parameters have other names
         return
     model.upgrade_state_dict(state["model"])
@@ -164,11 +165,14 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
         {name: list(tensor.shape) for name, tensor in tensors.items()}
         for tensors in (state["model"], model.state_dict())
     )
+    arch, others = checkpoint_files.options(state, "model").get("arch"), other_options(state, model)
+    if "--branch-weights" in others and getattr(model.cfg, "branched_attention", "none") != "none":
+        form = f"--branch-weights {model.cfg.branch_weights}"
+        raise InputError(f"{path} holds another model ({arch}{others}): it has not the κ and α of {form}")
     for name in [*there, *here]:
         if there.get(name) != here.get(name):
-            arch = checkpoint_files.options(state, "model").get("arch")
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
-            raise InputError(f"{path} holds another model ({arch}{other_options(state, model)}): {name} is {shapes}")
+            raise InputError(f"{path} holds another model ({arch}{others}): {name} is {shapes}")
 
 
 def other_options(state: dict, model: nn.Module) -> str:
