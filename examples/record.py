@@ -49,8 +49,8 @@ def commit() -> str:
 
 def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     """Appends a line to the starts of the run, which all have the same binarised `data`."""
-    corpus = digest(data) if data.is_dir() else None
-    if corpus and any((start.get("corpus") or corpus) != corpus for start in starts_of(run)):
+    corpus, starts = digest(data) if data.is_dir() else None, starts_of(run)
+    if corpus and any((start.get("corpus") or corpus) != corpus for start in starts):
         sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -61,7 +61,10 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
 
 def starts_of(run: pathlib.Path) -> list[dict]:
     file = run / STARTS
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    try:
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    except ValueError as error:
+        sys.exit(f"record.py: {file} is damaged ({error}): remove the line that is no JSON")
 
 
 def digest(folder: pathlib.Path) -> str:

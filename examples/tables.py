@@ -11,7 +11,6 @@ has a row for each family, and the columns that groups name for the front page: 
 """
 
 import argparse
-import json
 import pathlib
 import re
 import statistics
@@ -19,10 +18,12 @@ import sys
 
 from train import PROJECT, RESULTS, read_table, trainings_of
 
+from user_dir.errors import InputError
 from user_dir.families import FAMILIES
 from user_dir.files import write
 from user_dir.tools.comparison.report import p_value
 from user_dir.tools.comparison.significance import paired
+from user_dir.tools.shared.records import read_record
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
@@ -65,7 +66,7 @@ def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> di
         file = results / training.record.name
         if file.exists():
             row = training.row, training.published
-            records.setdefault(row, []).append(json.loads(file.read_text(encoding="utf-8")))
+            records.setdefault(row, []).append(read_record(file))
     return records
 
 
@@ -101,7 +102,7 @@ def commands_table(results: pathlib.Path) -> str:
     """The Markdown table of the timed commands, one record after the other."""
     lines = [["machine", "family", "command", "fairseq's", "ours", "ratio"], ["---"] * 3 + ["---:"] * 3]
     for file in sorted(results.glob("*.json")):
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = read_record(file)
         precision = "float32" if record["autocast"] == "off" else record["autocast"]
         about = record["machine"]
         processor = ", ".join(about.get("gpus") or [f"{about['cpu']} {about.get('instructions', '')}".strip()])
@@ -172,7 +173,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tables.py", description=__doc__, formatter_class=style)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
     check = parser.parse_args().check
-    pages = outdated()
+    try:
+        pages = outdated()
+    except InputError as error:
+        sys.exit(f"tables.py: {error}")
     for page, made in pages.items():
         if not check:
             write(page, lambda partial, made=made: partial.write_text(made, encoding="utf-8"))

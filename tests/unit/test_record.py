@@ -38,6 +38,12 @@ def test_a_run_has_one_corpus(record, tmp_path):
     assert len((run / "starts.jsonl").read_text().splitlines()) == 3
 
 
+def test_a_damaged_list_of_starts_is_one_line(record, tmp_path):
+    (tmp_path / "starts.jsonl").write_text('{"commit": "1"}\n{"com')
+    with pytest.raises(SystemExit, match="record.py: .*starts.jsonl is damaged .*: remove the line"):
+        record.begin(tmp_path, tmp_path / "no-data", ["recipe.sh"])
+
+
 def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
     found = {"corpus": {"sha256": "1"}, "scores": {"sacreBLEU": {"score": 2.0}}}
     monkeypatch.setattr(record, "record", lambda run: json.loads(json.dumps(found)))

@@ -1,5 +1,6 @@
 """The tables that are made from records: pages are as new as these, and what a row is."""
 
+import functools
 import itertools
 import json
 import subprocess
@@ -91,6 +92,12 @@ def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
     assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 |  |\n" in text
     page.write_text(text)
     assert not tables.outdated(tmp_path)
+    (results / "group.de.one.1.json").write_text('{"seed": 1, "upd')
+    monkeypatch.setattr(sys, "argv", ["tables.py"])
+    monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
+    with pytest.raises(SystemExit, match="tables.py: .*group.de.one.1.json is not the record of a run"):
+        tables.main()
+    assert page.read_text() == text
 
 
 def test_the_table_of_families(tables, tmp_path):
