@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs missing packages, and runs the linter and the tests. Arguments go to pytest:
-# tests/run.sh -k attention; tests/run.sh -m slow
+# tests/run.sh -k attention; tests/run.sh -m slow; tests/run.sh tests/unit/search
 set -euo pipefail
 extras=dev
 . "$(dirname "$0")/../examples/install/environment.sh"
@@ -8,4 +8,4 @@ cd "$project"
 ruff check --quiet --config tests/ruff.toml .
 # Two torch processes with two threads each slow each other down tenfold on two cores, so each gets one thread.
 export OMP_NUM_THREADS=1
-exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(getconf _NPROCESSORS_ONLN)" --dist worksteal "$@" tests
+exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(getconf _NPROCESSORS_ONLN)" --dist worksteal "$@"
