@@ -55,6 +55,8 @@ if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f
   fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
 fi
 [[ ${SEEDS:-1} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
+twice=$(tr ' ' '\n' <<< "${SEEDS:-1}" | sort | uniq -d | head -n 1)
+[ -z "$twice" ] || fail "SEEDS is '$SEEDS', and names $twice twice"
 output=${OUTPUT:-runs/$name}
 if [ "$name" = convergence ]; then export VALIDATE=${VALIDATE:-50}; fi
 

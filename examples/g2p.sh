@@ -21,13 +21,11 @@ training=(--encoder-normalize-before --decoder-normalize-before --share-decoder-
   --adam-betas '(0.9, 0.999)' --adam-eps 1e-8)  # fairseq's defaults, which they use
 # 400 words per update, on any number of processes; 400 words never have this many tokens.
 batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=1e-3 warmup=1000 updates=5000
-checkpoints=epoch average=1
+checkpoints=best
 generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
 share_pairs 400
-running+=(--no-epoch-checkpoints)
-averaged=("$run/checkpoint_best.pt")  # only the one with the lowest validation loss
 helpers+=(lock clone binarise)
 
 prepare() {

@@ -48,6 +48,7 @@ training=("$share" --dropout "$dropout" --patience "$PATIENCE")
 [ "$pairs" -ge 20000 ] || training+=(--bpe-dropout 0.1)
 
 . "$(dirname "$0")/recipe.sh"
+[ -z "${MIRROR:-}" ] || fail "MIRROR=$MIRROR has no effect, because nothing is fetched: omit it"
 at_least 1 PATIENCE  # fairseq takes 0 for no limit
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
 epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords

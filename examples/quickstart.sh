@@ -16,6 +16,7 @@
 #   MINUTES=7                       ... and the time after which training stops in any case
 #   PAIRS=                          train on only this many sentence pairs, for a first try
 #   VALIDATE=                       updates between validations, which also save (default: none, because it costs time)
+#   MIRROR=                         folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
 #
 # If there are several GPUs, one is used, with GPUS=0 none; --distributed-world-size 4 uses four, with a batch four times
@@ -39,6 +40,7 @@ generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 known=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$arch" 2>&1) || fail "there is no architecture $known"
 [[ $arch != transformer_* ]] || fail "$arch is fairseq's own, which other recipes train; choose a family of the README"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
+[ -z "${SEED:-}" ] || at_least 0 SEED
 [[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ && $MINUTES =~ [1-9] ]] ||  # fairseq takes 0 for no limit
   fail "MINUTES is $MINUTES, and has to be a number above 0, such as 7 or 0.5"
 

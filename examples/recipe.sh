@@ -74,12 +74,17 @@ GPUS=${GPUS:-$(visible_gpus || true)}
 NODES=${NODES:-1} NODE_RANK=${NODE_RANK:-0} MAX_TOKENS=${MAX_TOKENS:-4096} SEED=${SEED:-1}
 SMOKE=${SMOKE:-0}
 if [ "$SMOKE" != 0 ]; then
-  updates=30 average=2 checkpoints=10 batch=1000 warmup=10
+  updates=30 batch=1000 warmup=10
+  case $checkpoints in best | last) ;; *) average=2 checkpoints=10 ;; esac
   model+=(--encoder-layers 1 --encoder-embed-dim 64 --encoder-ffn-embed-dim 128)
   model+=(--decoder-layers 1 --decoder-embed-dim 64 --decoder-ffn-embed-dim 128)
   preparation+=(--max-pairs 1000 --bpe-operations 500)  # the last word of an option counts
   generation+=(--beam 1 --max-len-b 10)                 # an untrained model does not end sentences
 fi
+case $checkpoints in best | last)
+  [ "${AVERAGE:-1}" = 1 ] || fail "AVERAGE=$AVERAGE: the $checkpoints checkpoint alone translates here; omit AVERAGE"
+  average=1 ;;
+esac
 UPDATES=${UPDATES:-${updates:-$published_updates}} AVERAGE=${AVERAGE:-${average:-$published_average}}
 BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
@@ -105,11 +110,7 @@ for word in $STEPS; do
   [[ " $every_step " == *" $word "* ]] || fail "STEPS=$STEPS: $word is not a step; choose from ${every_step// /, }"
 done
 
-if [ -n "${MIRROR:-}" ]; then
-  [ -d "$MIRROR" ] || fail "MIRROR=$MIRROR: there is no such folder"
-  MIRROR=$(cd "$MIRROR" && pwd) remedy=""
-  preparation+=(--mirror "$MIRROR")
-fi
+[ -z "${MIRROR:-}" ] || remedy=""
 
 name=${dataset:-$corpus.$source-$target}; [ "$SMOKE" = 0 ] || name+=.smoke
 data=data/$name
@@ -126,14 +127,21 @@ training=("${model[@]}" "${rule[@]}" --label-smoothing 0.1 --adam-betas '(0.9, 0
   --max-update "$UPDATES" --seed "$SEED" "${training[@]}")  # the recipe's options come last and win
 
 running=(--max-tokens "$max_tokens" --update-freq "$update_freq" --log-interval $((UPDATES < 1000 ? 10 : 100)))
-if [ "$checkpoints" = epoch ]; then
-  running+=(--keep-last-epochs "$AVERAGE")
-else  # checkpoints by update; fairseq saves none at the end of an epoch, so there is at least one more than needed
-  [ "$UPDATES" -ge "$AVERAGE" ] || fail "UPDATES is $UPDATES and AVERAGE $AVERAGE, which makes too few checkpoints"
-  interval=$((UPDATES / (AVERAGE + 2)))
-  interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
-  running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
-fi
+averaged=("$run/checkpoint_last.pt")
+case $checkpoints in
+  best | last)
+    running+=(--no-epoch-checkpoints)
+    averaged=("$run/checkpoint_$checkpoints.pt") ;;
+  epoch)
+    running+=(--keep-last-epochs "$AVERAGE")
+    [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by epoch) ;;
+  *)  # fairseq saves none at the end of an epoch, so there is at least one more than needed
+    [ "$UPDATES" -ge "$AVERAGE" ] || fail "UPDATES is $UPDATES and AVERAGE $AVERAGE, which makes too few checkpoints"
+    interval=$((UPDATES / (AVERAGE + 2)))
+    interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
+    running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
+    [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by update) ;;
+esac
 
 # Without this option fairseq starts one process per visible GPU. torchrun ends all processes when one dies.
 running+=(--distributed-world-size "$workers")
@@ -161,9 +169,6 @@ if [ "$GPUS" = 0 ]; then
   [ "$PROCESSES" = 1 ] || malloc+=("OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}")
   launch=(env "${malloc[@]}" "${launch[@]}")
 fi
-
-averaged=("$run" --last "$AVERAGE" --by "$([ "$checkpoints" = epoch ] && echo epoch || echo update)")
-[ "$AVERAGE" != 1 ] || averaged=("$run/checkpoint_last.pt")
 
 # These texts are not detokenised, because their published scores are computed on tokens.
 if [[ " ${preparation[*]} " == *" --lowercase "* || " ${preparation[*]} " == *" --pretokenised "* ]]; then

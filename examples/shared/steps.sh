@@ -12,7 +12,8 @@
 # and, if recipe.sh adds the papers' settings and computes the batch:
 #   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
 #   batch rate warmup       source and target tokens per update; the highest learning rate, and the updates before it
-#   checkpoints             which checkpoints are averaged: `epoch` for those of each epoch, or the updates between them
+#   checkpoints             which checkpoints are averaged: `epoch` for those of each epoch, or the updates between them;
+#                           `best` (by the validation set) or `last`: only this one is saved and translates
 #   updates average         updates, and checkpoints to average, if they are not those of the family's paper
 #
 # Variables that are set before the first step:
@@ -45,12 +46,19 @@ for argument in "$@"; do
     --dry-run) dry_run=yes ;;
     --autocast) before=--autocast= ; continue ;;
     --autocast=*) precision=${argument#--autocast=} ;;
+    --max-update) before=--max-update= ; continue ;;
+    --max-update=*) UPDATES=${argument#--max-update=} ;;  # other settings depend on it
     --log-format | --log-format=*) fail "$argument: omit it, because the run's record is made of the log" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac
   before=""
 done
+if [ -n "${MIRROR:-}" ]; then
+  [ -d "$MIRROR" ] || fail "MIRROR=$MIRROR: there is no such folder"
+  MIRROR=$(cd "$MIRROR" && pwd)
+fi
+[ "$before" != --max-update= ] || fail "--max-update needs a number of updates"
 case $before$precision in "" | off | bf16) ;; *) fail "--autocast takes bf16 or off, not '$precision'" ;; esac
 
 # Variables that a recipe may change.
@@ -132,7 +140,7 @@ lock() {  # folder: holds the shell's file 9 until this shell and all its child 
 
 prepare() {
   run python data-prep/prepare.py "$corpus" --source-lang "$source" --target-lang "$target" --output "$data" \
-    "${preparation[@]}"
+    "${preparation[@]}" ${MIRROR:+--mirror "$MIRROR"}
 }
 
 train() {
@@ -165,7 +173,8 @@ average_last() {  # number, epoch or update: sets `averaged`, to fewer checkpoin
 
 average() {
   run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
-  run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
+  done_before "$run/average.pt" ||
+    run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
   # With it nmt-translate answers in a second; without CTranslate2, and of a model that it does not compute, none is written.
   run python -m user_dir.tools.export_ctranslate2 "$run/average.pt" --output "$run/ctranslate2" --if-possible
 }
@@ -191,8 +200,7 @@ record() {  # also for train.py and user_dir.tools.compare
 ends_with() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
   case $1 in
     train) echo "$run/trained" ;;
-    average) echo "$run/average.pt" ;;
-    translate) echo "$run/translations.$target" ;;
+    average | translate) echo "$run/translations.$target" ;;
   esac
 }
 
@@ -210,7 +218,7 @@ step() {  # name [remedy if it fails]
   status=$?
   set -e
   [ $status != 0 ] || return 0
-  [ $status != 130 ] || exit 130  # Ctrl-C
+  case $status in 130 | 141) exit $status ;; esac  # Ctrl-C, or nobody reads the output
   # Nothing is trained yet, so that other options may follow.
   [ "$1" != train ] || [ -e "$run/checkpoint_last.pt" ] || rm -f "$run/options" "$run/batch"
   case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac

@@ -174,6 +174,10 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
         ("wmt14.sh", {"UPDATES": 3, "AVERAGE": 5}, ["UPDATES is 3 and AVERAGE 5", "too few checkpoints"]),
         ("quickstart.sh", {"FAMILY": "transformer"}, ["transformer_tiny is fairseq's own"]),
+        ("quickstart.sh", {"SEED": "first"}, ["SEED is first", "whole number"]),
+        ("quickstart.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
+        ("g2p.sh", {"AVERAGE": 5}, ["AVERAGE=5", "best checkpoint alone"]),
+        ("sequences.sh", {"AVERAGE": 2}, ["AVERAGE=2", "last checkpoint alone"]),
         ("multi30k_published.sh", {"TARGET": "en"}, ["SOURCE and TARGET are both en"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
@@ -409,8 +413,25 @@ def test_what_follows_the_recipe_wins():
     assert re.search(r"^choose_precision runs/\S+/precision off$", train, re.MULTILINE)
 
 
-def test_a_mirror_may_be_given_from_where_one_stands(tmp_path):
-    assert f"--mirror {tmp_path}\n" in plan("wmt14.sh", MIRROR=".", cwd=tmp_path)
+@pytest.mark.parametrize("typed", [["--max-update", "1200"], ["--max-update=1200"]])
+def test_a_number_of_updates_changes_what_depends_on_it(typed):
+    for recipe in ("wmt14.sh", "quickstart.sh"):
+        assert plan(recipe, *typed) == plan(recipe, UPDATES=1200)
+    assert "--max-update needs a number" in plan("wmt14.sh", "--max-update", ok=False)
+
+
+@pytest.mark.parametrize("recipe", ["wmt14.sh", "quickstart.sh", "multilingual.sh"])
+def test_a_mirror_may_be_given_from_where_one_stands(recipe, tmp_path):
+    commands = re.findall("^python data-prep/prepare.py .*", plan(recipe, MIRROR=".", cwd=tmp_path), re.MULTILINE)
+    for command in commands:
+        assert (f"--mirror {tmp_path}" in command) == ("--train " not in command)
+    assert commands
+
+
+def test_a_reader_that_goes_away_ends_a_plan():
+    env = {"PATH": os.environ["PATH"], "GPUS": "1"}
+    done = bash("-c", f"set -o pipefail; {EXAMPLES}/wmt14.sh --dry-run | grep -m 1 '^# prepare'", env=env)
+    assert done.stdout == "# prepare\n" and done.stderr == ""
 
 
 def test_other_hosts_only_train():
@@ -485,6 +506,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     for name in ("mine.txt", "theirs.txt"):
         (tmp_path / name).touch()
     same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]
+    assert "nothing is fetched" in started(*texts, "--dry-run", MIRROR=str(tmp_path)).stderr
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"], same):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
@@ -549,6 +571,7 @@ def test_a_comparison_that_cannot_end_does_not_begin():
     assert "bogus_tiny: the families are vas" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
     assert "vaswani_transformer_hug: the families are" in plan("compare.sh", SIZE="hug", ok=False)
     assert "SEEDS is 'one 2', and has to be numbers" in plan("compare.sh", SEEDS="one 2", ok=False)
+    assert "SEEDS is '1 2 1', and names 1 twice" in plan("compare.sh", SEEDS="1 2 1", ok=False)
 
 
 @pytest.mark.parametrize("variables", [{"FAMILY": "bogus"}, {"ARCH": "vaswani_transformer_huge"}])
