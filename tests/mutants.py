@@ -35,7 +35,7 @@ def read_mutants(words: list[str]) -> list[Mutant]:
 
 
 def copy_checkout(folder: pathlib.Path) -> None:
-    """What git tracks, or would: as it is now."""
+    """The files that git tracks, or would, as they are now."""
     listed = ["git", "-C", str(PROJECT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     for name in filter(None, subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")):
         if (PROJECT / name).is_file():

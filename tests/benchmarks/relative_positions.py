@@ -37,7 +37,7 @@ LENGTHS = [16, 32, 64, 256, 1024]
 
 
 class ByIndex(RelativeMultiheadAttention):
-    """What the other two ways share: the [T, S] index of the rows, and a softmax of scores [B, h, T, S]."""
+    """The part that the other two ways share: the [T, S] index of the rows, and a softmax of scores [B, h, T, S]."""
 
     def attend(self, q, k, v, mask, need_weights, first_query=0):
         query = first_query + torch.arange(q.size(2), device=q.device)

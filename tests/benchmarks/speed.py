@@ -78,7 +78,7 @@ def numbers(size: int) -> Dictionary:
 
 
 def random_batch(dictionary: Dictionary, sentences: int, length: int, device: str) -> dict:
-    """What a model is called with: random sentences, every third of them with padding."""
+    """The arguments of a model: random sentences, every third of them with padding."""
     source, target = torch.randint(4, len(dictionary), (2, sentences, length), device=device)
     source[::3, :3] = target[::3, -3:] = dictionary.pad()
     return {"src_tokens": source, "src_lengths": source.ne(dictionary.pad()).sum(1), "prev_output_tokens": target}

@@ -1,4 +1,4 @@
-"""What tests of recipes share: a checkout and a corpus of their own, the recipe on them, stand-ins for commands."""
+"""Shared by tests of recipes: a checkout and a corpus of their own, the recipe on them, stand-ins for commands."""
 
 import contextlib
 import os

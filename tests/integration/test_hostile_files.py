@@ -38,7 +38,7 @@ class Bomb:
 
 @pytest.fixture
 def marker(tmp_path):
-    """What would be there if something had run."""
+    """A file that would be there if something had run."""
     path = tmp_path / "owned"
     yield path
     assert not path.exists()
@@ -120,7 +120,7 @@ def test_nowhere_in_a_checkpoint(good, marker, tmp_path, place, save):
 
 
 def test_the_bomb_is_one(marker, tmp_path):
-    """What these tests refuse does run where it is let."""
+    """The files that these tests refuse do run code where they are let."""
     torch.save(Bomb(marker), tmp_path / "bad.pt")
     torch.load(tmp_path / "bad.pt", weights_only=False)
     assert marker.exists()

@@ -8,7 +8,7 @@ import pytest
 
 from support import PROJECT, run, training_options
 
-# What is typed otherwise here than on the page: less of everything, and the command's name where it is not installed.
+# The page's words that are typed otherwise here: less of everything, and the command's name where it is not installed.
 SMALLER = {
     "--bpe-operations 4000": "--bpe-operations 60",
     "--branch-frozen-updates 400": "--branch-frozen-updates 0",

@@ -19,7 +19,7 @@ CHECKPOINTS = {
     "relative_transformer": ("relative_transformer", "9ae9f60"),
     "weighted_transformer": ("weighted_transformer", "9ae9f60"),
     "weighted_relative_transformer": ("weighted_relative_transformer", "9ae9f60"),
-    # Of before there was --branch-residual.
+    # Its version had no --branch-residual yet.
     "weighted_relative_transformer-first": ("weighted_relative_transformer", "1084442^"),
 }
 NOUNS = {"l'homme": "man", "la fille": "girl", "le chat": "cat", "la sœur": "sister", "le garçon": "boy"}

@@ -15,7 +15,7 @@ TOOLS = sorted(path.stem for path in FILES if "@exit_in_one_line" in path.read_t
 
 @pytest.fixture
 def given(monkeypatch):
-    """What setup.py gives setuptools."""
+    """The arguments that setup.py gives to setuptools."""
     given = {}
     monkeypatch.setattr(setuptools, "setup", lambda **options: given.update(options))
     runpy.run_path(str(PROJECT / "setup.py"))

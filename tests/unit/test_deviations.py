@@ -1,4 +1,4 @@
-"""What user_dir/papers.md says is open in the papers or otherwise here, row by row."""
+"""The rows of user_dir/papers.md on what the papers leave open and what is otherwise here, one by one."""
 
 import argparse
 import itertools

@@ -36,7 +36,7 @@ def links(page: pathlib.Path) -> list[tuple[str, pathlib.Path, str]]:
 
 
 def anchors(page: pathlib.Path) -> list[str]:
-    """What GitHub calls the headings of a page."""
+    """The anchors that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ +(.*)$", LINK.sub(r"\1", text_of(page)), flags=re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 

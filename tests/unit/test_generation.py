@@ -58,7 +58,7 @@ def pair(build, search, seeds):
     """pair(family, **options): a model of random weights, and what it is held against; `another` has other weights."""
 
     def differs(family, seed):
-        """What makes the tests worth something: hypotheses of several texts and lengths, not one for all sources."""
+        """Only with these the tests can fail: hypotheses of several texts and lengths, not one for all sources."""
         hypotheses = search([randomise(build(f"{family}_base").double(), seed)])
         found, best = (words(part) for part in (hypotheses, [beam[:1] for beam in hypotheses]))
         return len({*map(tuple, found)}) > 10 and len({*map(len, found)}) > 2 and len({*map(tuple, best)}) > 3

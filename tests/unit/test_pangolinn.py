@@ -32,7 +32,7 @@ class Encoder(Wrapper):
         padding = torch.arange(x.size(1)) >= lengths[:, None]
         tokens = torch.full(padding.shape, WORD).masked_fill(padding, PAD)
         out = self.model.encoder(tokens, lengths, token_embeddings=x)
-        # What fairseq's encoder leaves in the padding is read by nobody, and need not be zero.
+        # Nobody reads the padding of fairseq's encoder, which need not be zero.
         return out["encoder_out"][0].transpose(0, 1).masked_fill(out["encoder_padding_mask"][0][..., None], 0)
 
 

@@ -21,7 +21,7 @@ def bash(*words, env, cwd=None):
 
 
 def plan(recipe, *arguments, ok=True, cwd=None, examples=EXAMPLES, **variables):
-    """What the recipe prints with --dry-run, each command in one line; a variable that is None is not set."""
+    """The output of a recipe with --dry-run, each command in one line; a variable that is None is not set."""
     variables = {"PATH": os.environ["PATH"], "GPUS": "1", **variables}
     env = {name: str(value) for name, value in variables.items() if value is not None}
     done = bash(examples / recipe, "--dry-run", *arguments, env=env, cwd=cwd)
@@ -114,7 +114,7 @@ def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
 
 
 def test_architectures_and_options_are_known():
-    """What the plans name is registered."""
+    """The names in the plans are registered."""
     from fairseq.models import ARCH_MODEL_REGISTRY
     from fairseq.optim import OPTIMIZER_REGISTRY
 

@@ -21,7 +21,7 @@ from fairseq.tasks.translation import TranslationTask
 from ..errors import InputError
 
 KNOWN = (TransformerModel, TranslationTask, CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
-# Of each group: the option that names its class beside _name (fairseq-train saves both), and the classes.
+# For each group the option that names its class beside _name (fairseq-train saves both), and the classes.
 GROUPS = {
     "model": ("arch", ChainMap(ARCH_MODEL_REGISTRY, MODEL_REGISTRY)),  # in fairseq's order
     "task": ("task", TASK_REGISTRY),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def random_mask(x: Tensor, p: float, generator: torch.Generator | None = None) -> tuple[Tensor, float]:
-    """Which elements of x to keep (bool), and 1 / P(keep); from `generator`, or torch's."""
+    """The elements of x to keep (bool), and 1 / P(keep); from `generator`, or torch's."""
     dropped = round(p * 2**16)  # of the 2^16 values that 16 bits have
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
     words.random_(-(2**63), None, generator=generator)

@@ -73,7 +73,7 @@ def write_facts(
 
 
 def read_facts(folder: pathlib.Path) -> dict:
-    """What `write_facts` has written into `folder`.
+    """The facts that `write_facts` has written into `folder`.
 
     Raises:
         InputError: if it is missing or malformed

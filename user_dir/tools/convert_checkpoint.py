@@ -37,13 +37,13 @@ NAMES = {
     "optimizer": [("adam", "fused_adam"), ("FairseqAdam", "FusedAdam")],
 }
 
-# What our options must be where they change what is computed.
+# The values that options must have if they change the results.
 PLAIN = {"relative_positions": "neither", "branched_attention": "none", "absolute_positions": "add"}
 PLAIN |= {"restricted_attention": "none", "attention_key_dim": None, "attention_value_dim": None}
 
 
 def renamed(name: str, group: str, to: str) -> str:
-    """What `name` is called with the family `to`; others' names stay."""
+    """The equivalent of `name` in the family `to`; others' names stay."""
     for fairseqs, ours in NAMES[group]:
         if name in (fairseqs, ours):
             return fairseqs if to == STOCK else ours

@@ -44,7 +44,7 @@ def delimiters(dictionary: Dictionary) -> Tensor:
 
 
 def factors(queries: Tensor, keys: Tensor, delimiter: Tensor, aligned: bool) -> Tensor:
-    """What each weight is multiplied by for the columns but entropy: [5, B, T, S].
+    """The factors of each weight in the columns but entropy: [5, B, T, S].
 
     Args:
         queries [B, T], keys [B, S]: their positions from 1, 0 at padding

@@ -24,7 +24,7 @@ from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
-# What our options must be, and what a model has otherwise.
+# The values that options must have, and the part that a model has otherwise.
 COMPUTED = {
     "branched_attention": ("none", "branches with weights"),
     "restricted_attention": ("none", "self-attention to a neighbourhood"),

@@ -129,7 +129,7 @@ def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> f
 
 
 def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> str:
-    """What --reach and --cost ask for.
+    """The table that --reach and --cost ask for.
 
     Raises:
         InputError: if a log has no validation, or as of training_cost.cost

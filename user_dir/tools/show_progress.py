@@ -21,7 +21,7 @@ TRAINING = {**VALIDATION, "wps": "{:g} words/s", "wall": "{:g} s"}
 
 
 def progress(line: str, updates: int | None = None) -> str | None:
-    """What `line` of fairseq's output reports, of `updates` in all; None if it reports nothing, or sums up an epoch."""
+    """The report in `line` of fairseq's output, of `updates` in all; None if there is none, or it sums up an epoch."""
     read = read_line(line)
     if read is None or read[0] == "train":
         return None

@@ -1,4 +1,4 @@
-"""What the tests of data-prep share: made-up sentences and registries, and processes that run its modules."""
+"""Shared by the tests of data-prep: made-up sentences and registries, and processes that run its modules."""
 
 import hashlib
 import io

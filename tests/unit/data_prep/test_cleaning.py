@@ -1,4 +1,4 @@
-"""Which pairs are dropped, and why."""
+"""The pairs that are dropped, and why."""
 
 import random
 

@@ -50,7 +50,7 @@ def test_derivative_is_right_with_dropout(pieces, read, monkeypatch):
 
 
 def test_trains_after_a_call_under_inference_mode():
-    """What a call keeps for later ones (where the tables' rows go), and a mask, may be made without autograd."""
+    """The index of the tables' rows, which a call keeps for later ones, and a mask may be made without autograd."""
     relative_kernel.index_of_rows.cache_clear()
     module, x = build_attention(), torch.randn(6, 3, MODEL, dtype=torch.double)
     with torch.inference_mode():

@@ -1,6 +1,6 @@
 """Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined; bad input is one line.
 
-What it makes of text is compared with what data-prep made of it in integration/test_translate.py.
+integration/test_translate.py compares its subwords with those of data-prep.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What tests of several tools share: translations as files, refusals, and logs as fairseq's own classes write them."""
+"""Shared by tests of several tools: translations as files, refusals, and logs as fairseq's own classes write them."""
 
 import logging
 import random

@@ -55,7 +55,7 @@ def by_loop(translator, dataset):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_columns(family):
-    """Whatever else is in a batch: one sentence, a few of like lengths, all with padding on both sides."""
+    """They do not depend on the batch: one sentence, a few of like lengths, all with padding on both sides."""
     translator = Translator(FOLDER / f"{family}.pt", data=FOLDER / "data-bin", device="cpu")
     dataset = load_sentences(translator, "test")
     assert len({*dataset.src_sizes}) > 3 and len({*dataset.tgt_sizes}) > 3

@@ -40,7 +40,7 @@ def test_read_run(trained, fairseq_log, tmp_path, log_format, family, options, c
 
 
 def logged(model):
-    """What fairseq's log shows of `model` at the end of an update."""
+    """The values of `model` that fairseq logs at the end of an update."""
     with metrics.aggregate() as values:
         BranchLog(model).follow()
         return values.get_smoothed_values()

@@ -1,4 +1,4 @@
-"""What show_progress makes of fairseq's lines; it shows them as they come, until nobody reads them."""
+"""show_progress shortens fairseq's lines, and shows them as they come, until nobody reads them."""
 
 import io
 import subprocess

@@ -38,7 +38,7 @@ def echo(monkeypatch):
 
 
 class Typed(io.TextIOWrapper):
-    """What comes from a keyboard."""
+    """Lines that come from a keyboard."""
 
     def isatty(self):
         return True

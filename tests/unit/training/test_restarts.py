@@ -1,4 +1,4 @@
-"""What checkpoints keep: the count of --patience and the clock; and samples of the validation set."""
+"""Checkpoints keep the count of --patience and the clock. Validation on a sample is tested here, too."""
 
 import types
 

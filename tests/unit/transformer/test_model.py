@@ -1,4 +1,4 @@
-"""What must hold for every architecture: no leaks, live gradients, activation checkpointing, precision."""
+"""Every architecture: no leaks, live gradients, activation checkpointing, precision."""
 
 import argparse
 import types
@@ -126,7 +126,7 @@ def test_autocast_stays_close_and_keeps_parameters_float32(build, batch, arch, n
 
 @every_architecture
 def test_half_precision_is_finite(build, batch, arch, norm):
-    """What fairseq's --fp16 does to a model: every parameter in half precision."""
+    """As with fairseq's --fp16: every parameter is in half precision."""
     model = build(arch, **norm).half().train()
     logits, _ = model(**batch)
     logits.float().logsumexp(-1).mean().backward()
@@ -153,7 +153,7 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 @every_architecture
 @pytest.mark.parametrize("residual", ["per_branch", "shared", "none"])
 def test_autocast_of_targets_of_one_word(build, batch, arch, norm, residual):
-    """Of several sentences and of one: for so few tokens branches do not multiply their matrices first."""
+    """In batches of several sentences and of one: for so few tokens branches do not multiply their matrices first."""
     batch["prev_output_tokens"] = batch["prev_output_tokens"][:, :1]
     model = build(arch, **norm, autocast="bf16", branch_residual=residual).train()
     for sentences in (5, 1):

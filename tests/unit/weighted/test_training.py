@@ -1,4 +1,4 @@
-"""What model and optimizer agree on about κ and α: which trainings are refused, and that others leave them right."""
+"""The agreement of model and optimizer about κ and α: refused trainings, and that others leave κ and α right."""
 
 import pytest
 import torch

@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...serving.models import data_of, load_models
 from ...training.last_checkpoint import LAST
 
-# Of shapes [B, N, d] and [B, d, M]: ours have this product in place, and torch counts it only out of place.
+# The product of [B, N, d] and [B, d, M]: ours have it in place, and torch counts it only out of place.
 IN_PLACE = {torch.ops.aten.baddbmm_: lambda added, x, y, **_: 2 * math.prod(x) * y[-1]}
 
 

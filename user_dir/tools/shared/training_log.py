@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import InputError
 
-# What fairseq writes with --log-format simple, behind time and logger where there are such:
+# The lines of --log-format simple, behind time and logger where there are such:
 # epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
 INTERVAL = re.compile(r"epoch \d+:\s+\d+ / \d+ (?P<values>.+)")
 # epoch 001 | loss 7.6 | ppl 117.52 | …

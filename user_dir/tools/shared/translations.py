@@ -103,7 +103,7 @@ def alike(one: str, other: str) -> bool:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `read_runs` has to know of the files."""
+    """Adds the options that describe the files to `read_runs`."""
     help = "as published: detokenised, a line for each segment (default: the T- lines)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=help)
     help = "language of the hypotheses (default: the ending of the reference's name)"

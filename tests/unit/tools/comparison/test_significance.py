@@ -1,4 +1,4 @@
-"""What sacrebleu keeps for itself gives what its public functions give: a version that changes it fails here."""
+"""sacrebleu's private parts give the results of its public functions: a version that changes it fails here."""
 
 import pytest
 import sacrebleu

@@ -1,4 +1,4 @@
-"""What is read from fairseq's logs, as fairseq's own classes write them."""
+"""Reading fairseq's logs, as fairseq's own classes write them."""
 
 import math
 
