@@ -26,7 +26,7 @@ generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
 share_pairs 400
-helpers+=(lock clone binarise)
+helpers+=(lock make_once clone binarise binarised)
 
 prepare() {
   local most=""; [ "$SMOKE" = 0 ] || most=1000

@@ -29,7 +29,7 @@ copy_published() {  # source and target language, folder with their files, folde
     if [ -e "$3/$name.gz" ]; then gunzip -c "$3/$name.gz"; else cat "$3/$name"; fi > "$4/${name/.2016/}"
   done
 }
-helpers+=(lock clone binarise copy_published)
+helpers+=(lock make_once clone binarise binarised copy_published)
 
 prepare() {
   local texts=${MIRROR:-data/Revisit-MMT/data/multi30k-en-${source#en}${target#en}}

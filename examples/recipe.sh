@@ -206,36 +206,42 @@ share_pairs() {  # pairs per update, on any number of processes
   training+=(--batch-size $(($1 / workers)))
 }
 
-clone() {  # address of a repository, folder
-  mkdir -p "$(dirname "$2")"
+make_once() {  # folder, command that writes it [another folder]: also where two recipes need it at once
+  local made=$1
+  mkdir -p "$(dirname "$made")"
   (
     set -e
-    lock "$2"
-    [ ! -d "$2" ] || exit 0
-    rm -rf "$2.partial"
-    git clone --depth 1 "$1" "$2.partial"
-    mv "$2.partial" "$2"
-  ) 9<> "$2.lock"
+    lock "$made"
+    [ ! -d "$made" ] || exit 0
+    trap 'rm -rf "$made.partial"' EXIT
+    rm -rf "$made.partial"
+    "${@:2}" "$made.partial"
+    mv "$made.partial" "$made"
+  ) 9<> "$made.lock"
+}
+
+clone() {  # address of a repository, folder
+  make_once "$2" git clone --depth 1 "$1"
 }
 
 binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command that writes the texts [folder]
-  local data=$1 source=$2 target=$3 options=()
-  shift 3
+  make_once "$1" binarised "${@:2}"
+}
+
+binarised() {  # languages [options of fairseq-preprocess] -- command that writes the texts [folder], folder
+  local source=$1 target=$2 folder=${*: -1} options=() part lines
+  shift 2
   while [ "$1" != -- ]; do options+=("$1"); shift; done
-  mkdir -p "$(dirname "$data")"
-  (
-    set -e
-    lock "$data"
-    [ ! -e "$data/data-bin/test.$source-$target.$target.idx" ] || exit 0
-    rm -rf "$data.partial" "$data"
-    trap 'rm -rf "$data.partial"' EXIT
-    mkdir -p "$data.partial/raw"
-    "${@:2}" "$data.partial/raw"
-    fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 "${options[@]}" \
-      --trainpref "$data.partial/raw/train" --validpref "$data.partial/raw/valid" --testpref "$data.partial/raw/test" \
-      --destdir "$data.partial/data-bin"
-    mv "$data.partial" "$data"
-  ) 9<> "$data.lock"
+  mkdir -p "$folder/raw"
+  "${@:2:$#-2}" "$folder/raw"
+  for part in train valid test; do
+    lines=$(wc -l < "$folder/raw/$part.$source")
+    [ "$lines" != 0 ] && [ "$lines" = "$(wc -l < "$folder/raw/$part.$target")" ] ||
+      { echo "$part.$source and $part.$target need as many lines, and at least one: fetch them again" >&2; exit 1; }
+  done
+  fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 "${options[@]}" \
+    --trainpref "$folder/raw/train" --validpref "$folder/raw/valid" --testpref "$folder/raw/test" \
+    --destdir "$folder/data-bin"
 }
 
 # ---- the plan

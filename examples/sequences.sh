@@ -29,7 +29,7 @@ generation=(--beam 1 --max-len-a 0 --max-len-b 60)
 
 . "$(dirname "$0")/recipe.sh"
 share_pairs 64
-helpers+=(lock clone binarise)
+helpers+=(lock make_once clone binarise binarised)
 
 prepare() {
   local scan=""

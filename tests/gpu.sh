@@ -8,6 +8,7 @@
 set -euo pipefail
 project=$(cd "$(dirname "$0")/.." && pwd)
 if [ -n "${SITE:-}" ]; then
+  [ -d "$SITE" ] || { echo "gpu.sh: SITE=$SITE: there is no such folder" >&2; exit 1; }
   commands=$(mktemp -d)
   trap 'rm -r "$commands"' EXIT
   ln -s "$(command -v python3)" "$commands/python"

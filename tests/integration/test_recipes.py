@@ -51,6 +51,17 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     assert "contains a run with BATCH=" in (other := recipe(BATCH=777)).stderr and other.returncode == 1
 
 
+def test_texts_of_different_lengths_are_not_prepared(checkout, recipe, mirror, tmp_path):
+    shutil.copytree(mirror, tmp_path / "mirror")
+    for name, text, part in (("train.de", "ein hund\n", "train"), ("valid.en", "", "valid")):
+        shutil.rmtree(checkout / "data", ignore_errors=True)
+        (tmp_path / "mirror" / name).write_text(text)
+        done = recipe(MIRROR=tmp_path / "mirror", STEPS="prepare")
+        assert done.returncode == 1 and f"{part}.en and {part}.de need as many lines" in done.stderr, done.stderr
+        assert [path.name for path in (checkout / "data").iterdir()] == ["multi30k_published.en-de.smoke.lock"]
+        shutil.copy(mirror / name, tmp_path / "mirror")
+
+
 @pytest.mark.slow
 def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_path):
     """For two processes the plan is pasted; the hosts are two recipes on this one."""

@@ -610,7 +610,7 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
     subprocess.run(["git", "-C", "there", *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
     scripts = "".join((EXAMPLES / name).read_text() for name in ("recipe.sh", "shared/steps.sh"))
-    functions = "; ".join(re.findall(r"^(?:clone|lock)\(\) .*?^}", scripts, re.M | re.S))
+    functions = "; ".join(re.findall(r"^(?:clone|lock|make_once)\(\) .*?^}", scripts, re.M | re.S))
     one = f"clone file://{tmp_path}/there {tmp_path}/here"
     done = bash("-euc", f"{functions}; {one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)
     assert done.returncode == 0, done.stderr
