@@ -24,6 +24,7 @@ if [[ " $* " == *" --dry-run "* ]]; then
   python() { "${PYTHON:-python3}" "$@"; }
 fi
 . "$(dirname "$0")/install/environment.sh"
+[ -z "${MIRROR:-}" ] || export MIRROR=$(realpath "$MIRROR")
 cd "$project"
 
 name=${1:-}

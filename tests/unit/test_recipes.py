@@ -556,10 +556,11 @@ def test_a_table_of_another_corpus_has_its_reference():
     assert "fairseq-train data/wmt14.en-fr.smoke/data-bin" in text
 
 
-def test_the_plan_of_a_comparison():
+def test_the_plan_of_a_comparison(tmp_path):
     """It needs nothing that is installed, and ends in the commands that compare."""
-    text = plan("compare.sh", FAMILIES="vaswani_transformer relative_transformer", SEEDS="1 2")
-    assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == 4
+    variables = {"FAMILIES": "vaswani_transformer relative_transformer", "SEEDS": "1 2", "MIRROR": "."}
+    text = plan("compare.sh", cwd=tmp_path, **variables)
+    assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == text.count(f"--mirror {tmp_path}\n") == 4
     assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
     done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run", env={"PATH": os.environ["PATH"]})
     assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
