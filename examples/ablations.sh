@@ -14,7 +14,7 @@
 #   SEEDS=1                 several if rows are close
 #   UPDATES=800             with the quickstart's corpus: a few minutes per row
 #   MINUTES=6000            the time after which a row of the quickstart stops
-#   CORPUS= SOURCE= TARGET= PAIRS=   the quickstart's
+#   CORPUS= SOURCE= TARGET= PAIRS= MIRROR=   the quickstart's
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"

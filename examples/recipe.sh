@@ -9,8 +9,8 @@
 #   NODES=1 NODE_RANK=0         number of hosts, and the number of this one; the first is at MASTER_ADDR=127.0.0.1,
 #                               MASTER_PORT=29500 (one host: a port for each OUTPUT). slurm.sbatch sets all these
 #   MAX_TOKENS=4096             tokens that fit into a process at a time; the batch stays the paper's
-#   UPDATES= AVERAGE=           updates, and checkpoints to average (default: the paper's)
-#   BATCH=                      source and target tokens per update (default: the paper's)
+#   UPDATES= AVERAGE=           updates (or --max-update), and checkpoints to average (default: the recipe's or paper's)
+#   BATCH=                      source and target tokens per update (default: the recipe's)
 #   CHOOSE=                     loss or bleu: translate with the checkpoint of the lowest validation loss or the highest
 #                               BLEU of the validation set (greedy search) instead of an average; --patience counts it, too
 #   VALID_PAIRS=                validate on so many pairs, always the same ones (default: all)

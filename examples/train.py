@@ -59,7 +59,7 @@ class Training(NamedTuple):
         """The variables and words of the command."""
         given = {name: os.environ[name] for name in HOW if name in os.environ}
         variables = {"OMP_NUM_THREADS": "1", "GPUS": "0", **given, **self.variables}
-        if mirror is not None:
+        if mirror is not None and self.mirror:
             variables["MIRROR"] = str(mirror.resolve() / self.mirror)
         variables["OUTPUT"] = str(self.run.relative_to(PROJECT))
         return variables, [f"examples/{self.recipe}", *self.arguments]

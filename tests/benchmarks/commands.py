@@ -2,7 +2,7 @@
 
     python tests/benchmarks/commands.py data/tatoeba.fr-en runs/vaswani_transformer_tiny.fr-en/average.pt
 
-train        words/s in fairseq-train's log, of the quickstart's model, rate and batch; without checkpoints
+train        words/s in fairseq-train's log, of the quickstart's model and batch; without checkpoints
 generate     seconds of fairseq-generate for the test set; how many hypotheses are the same
 translate    seconds of nmt-translate for the lines of the test set, beside those of fairseq-interactive for the same
              lines in subwords

@@ -55,6 +55,13 @@ def test_the_matrix_of_a_group(tables):
     assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
 
 
+def test_a_mirror_is_for_the_groups_that_have_one(tables, tmp_path):
+    """The quickstart would look there for its own corpus, and own-data.sh refuses it."""
+    for group, folder in (({**GROUP, "mirror": "{FAMILY}"}, "one"), (GROUP, None)):
+        variables, _ = tables.trainings_of("group", {"group": group})[0].command(tmp_path)
+        assert variables.get("MIRROR") == (folder and str(tmp_path / folder))
+
+
 def test_a_reader_that_goes_away_ends_the_list_of_trainings():
     words = [sys.executable, "-u", PROJECT / "examples/train.py", "sequences", "--list"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listed:
