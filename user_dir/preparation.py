@@ -156,7 +156,7 @@ class PreparedText:
         if self.prepared.lowercase:
             text = text.lower()
         if len(self.codes.cache) > REMEMBERED:
-            self.codes.cache.clear()
+            self.codes.cache = {}  # another thread may be reading the old one
         return " ".join(self.codes.segment_tokens(text.split(" ")))
 
     def decode(self, subwords: str) -> str:
@@ -169,5 +169,8 @@ class SplitText:
     """Text that consists of subwords already: translations are tokens."""
 
     natural = False
-    encode = staticmethod(tidied)
     decode = staticmethod(joined)
+
+    @staticmethod
+    def encode(text: str) -> str:
+        return " ".join(text.split())  # its letters stay as they are, composed or not

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import pathlib
+import zipfile
 
 import torch
 
@@ -12,12 +13,13 @@ from .compatibility import allow_fairseq_checkpoints
 
 
 def load(path: pathlib.Path, mmap: bool = False) -> dict:
-    """fairseq's checkpoint `path`, weights only; with `mmap` tensors are read when they are used (torch ≥ 1.6's files).
+    """fairseq's checkpoint `path`, weights only; with `mmap` tensors are read when they are used (in torch ≥ 1.6's files).
 
     Raises:
         InputError: if it is missing, is not a checkpoint, or has options that no longer exist
     """
     with reading(path):
+        mmap = mmap and zipfile.is_zipfile(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
         groups = [] if state.get("args") else [state["cfg"].get(group, {}) for group in ("model", "task")]
         if not all(isinstance(group, (dict, argparse.Namespace)) for group in (state["model"], *groups)):

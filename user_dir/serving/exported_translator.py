@@ -42,18 +42,19 @@ def fingerprint(checkpoint: pathlib.Path) -> str | None:
 
 def write_facts(
     folder: pathlib.Path,
-    checkpoint: pathlib.Path,
+    checkpoint: str | None,
     data: pathlib.Path,
     languages: tuple[str, str],
     longest: int,
     longest_output: int,
     search: dict,
-    quantization: str | None = None,
-    characters: str = "",
+    quantization: str | None,
+    characters: str,
 ) -> None:
-    """Writes into `folder` the files that translate text for `checkpoint`, a model trained on `data`.
+    """Writes into `folder` the files that translate text for a model trained on `data`.
 
     Args:
+        checkpoint: its `fingerprint`
         longest, longest_output: the most subwords of a sentence, and of a translation
         search: as from search_settings.kept_settings
         quantization: of the weights, None if they are those of the checkpoint
@@ -67,7 +68,7 @@ def write_facts(
             shutil.copy(vocabulary, folder / "bpe")
         shutil.copy(prepared.folder / "manifest.json", folder)
     facts = {"source_lang": languages[0], "target_lang": languages[1], "search": search}
-    facts |= {"checkpoint": fingerprint(checkpoint), "quantization": quantization, "characters": characters}
+    facts |= {"checkpoint": checkpoint, "quantization": quantization, "characters": characters}
     facts |= {"longest": longest, "longest_output": longest_output}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
@@ -88,7 +89,7 @@ def read_facts(folder: pathlib.Path) -> dict:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
-        raise InputError(f"{reason}: name a checkpoint, or export one") from None
+        raise InputError(f"{reason}: export the checkpoint again, or remove {folder}") from None
     return {**facts, "search": checked(facts.get("search", {}), folder / FACTS)}
 
 
@@ -103,6 +104,8 @@ def difference(folder: pathlib.Path, checkpoint: pathlib.Path) -> str | None:
     facts, exported = read_facts(folder), fingerprint(checkpoint)
     if exported is None or facts.get("checkpoint") != exported:
         return f"{folder} was exported from another file than {checkpoint}"
+    if not facts["characters"]:
+        return f"{folder} was exported by an earlier version"
     if facts.get("quantization"):
         return f"{folder} has the weights in {facts['quantization']}"
     if facts["search"] != kept_settings(checkpoint.parent):
@@ -139,7 +142,9 @@ class ExportedTranslator(TextTranslator):
         self.folder = folder
         with self.used():
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
-            workers = int(threads[0] if threads else 0) or os.cpu_count()
+            # Linux may allow this process some of the cores only (taskset).
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+            workers = int(threads[0] if threads else 0) or cores
             self.model = ctranslate2.Translator(
                 str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )
@@ -166,10 +171,12 @@ class ExportedTranslator(TextTranslator):
         search = search_settings(self.kept, beam=beam, lenpen=lenpen)
         sources = [row.split() for row in rows]
         by_length = sorted(range(len(rows)), key=lambda number: len(sources[number]))
-        translations = {}
+        translations, most = {}, batch_size
         for _, similar in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*similar]
             longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
+            if batch_size:
+                most = max(1, min(batch_size, max_tokens // longest))
             with self.used():
                 results = self.model.translate_batch(
                     [sources[number] for number in numbers],
@@ -181,7 +188,7 @@ class ExportedTranslator(TextTranslator):
                     max_decoding_length=min(
                         int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output
                     ),
-                    max_batch_size=batch_size or max_tokens,
+                    max_batch_size=most or max_tokens,
                     batch_type="examples" if batch_size else "tokens",
                 )
             translations |= zip(numbers, map(self.hypotheses, results))

@@ -49,11 +49,15 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     Raises:
         InputError: if a checkpoint or the dictionaries are missing or do not match
     """
+    directions = set()
     for path in paths:
         state = load(path, mmap=True)  # reports a damaged file
+        directions.add(tuple(options(state, "task").get(f"{side}_lang") for side in ("source", "target")))
         refuse_untrusted(path, state["cfg"], filter(torch.is_tensor, state["model"].values()))
         if not isinstance(state["cfg"].get("generation"), dict):
             raise InputError(f"{path} lacks the generation options that fairseq saves: name another file")
+    if len({direction for direction in directions if all(direction)}) > 1:
+        raise InputError(f"{', '.join(map(str, paths))} translate in different directions: name models of one")
     if not any(data.glob("dict.*.txt")):
         reason = "has no dictionaries (dict.LANGUAGE.txt)"
         raise InputError(f"{data} {reason}: name the folder that the model was trained on")

@@ -8,6 +8,7 @@ saves those of fairseq-generate's options that are such settings. They are the r
 import argparse
 import json
 import pathlib
+import sys
 
 from ..errors import InputError
 from ..files import write
@@ -70,8 +71,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value))
     given = vars(parser.parse_known_args(arguments)[0])
     output = given.pop("output")
-    kept = json.dumps({name: value for name, value in given.items() if value is not None}) + "\n"
-    write(output, lambda partial: partial.write_text(kept))
+    try:
+        kept = checked({name: value for name, value in given.items() if value is not None}, output)
+        write(output, lambda partial: partial.write_text(json.dumps(kept) + "\n"))
+    except InputError as error:
+        sys.exit(f"search_settings: {error}")
 
 
 if __name__ == "__main__":

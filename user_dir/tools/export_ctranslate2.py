@@ -17,7 +17,7 @@ import torch
 
 from ..errors import InputError
 from ..files import refuse_missing_folder
-from ..serving.exported_translator import FACTS, write_facts
+from ..serving.exported_translator import FACTS, fingerprint, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
 from ..serving.search_settings import kept_settings
@@ -58,6 +58,10 @@ def refuse(path: pathlib.Path, cfg) -> None:
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
             faults.append(f"another --…-{name.replace('_', '-')} in the decoder")
+    if {cfg.decoder.input_dim, cfg.decoder.output_dim} != {cfg.decoder.embed_dim}:
+        faults.append("another --decoder-input-dim or --decoder-output-dim than --decoder-embed-dim")
+    if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
+        faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
     if faults:
         reason = "which CTranslate2 does not compute: translate with nmt-translate"
         raise NotComputed(f"{path} has {' and '.join(faults)}, {reason}")
@@ -117,6 +121,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
     if output.exists() and not (output / FACTS).exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
     refuse_missing_folder(output)
+    exported = fingerprint(path)  # before the file is read, because a training may replace it meanwhile
     found, task, *longest = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
@@ -126,7 +131,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         if kept.get("lenpen_form") == "vaswani":  # CTranslate2 knows fairseq's only
             kept = {name: value for name, value in kept.items() if name not in ("lenpen", "lenpen_form")}
         characters = characters_of(task.source_dictionary.symbols)
-        write_facts(pathlib.Path(folder, "model"), path, data, languages, *longest, kept, quantization, characters)
+        write_facts(pathlib.Path(folder, "model"), exported, data, languages, *longest, kept, quantization, characters)
         if output.exists():
             output.rename(pathlib.Path(folder, "earlier"))
         pathlib.Path(folder, "model").rename(output)

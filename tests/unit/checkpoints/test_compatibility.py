@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from user_dir.checkpoints.files import load
+from user_dir.errors import InputError
+
 from support import PROJECT
 
 
@@ -45,6 +48,16 @@ def test_counts_of_eval_bleu_load(tmp_path, counts):
     """With --eval-bleu fairseq's checkpoints hold arrays among the figures of the epoch."""
     torch.save({"extra_state": {"metrics": counts}}, tmp_path / "checkpoint.pt")
     assert np.array_equal(torch.load(tmp_path / "checkpoint.pt")["extra_state"]["metrics"], counts)
+
+
+def test_checkpoints_of_torch_before_1_6(tmp_path):
+    """Their file cannot be mapped into memory."""
+    state = {"model": {"w": torch.ones(2)}, "cfg": {"model": {"arch": "a"}, "task": {}}}
+    torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert load(tmp_path / "old.pt", mmap=True)["model"]["w"].tolist() == [1, 1]
+    torch.save({**state, "args": {"arch": "a"}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(InputError, match="before 1.0: convert it with nmt-convert-checkpoint"):
+        load(tmp_path / "old.pt", mmap=True)
 
 
 class Hostile:

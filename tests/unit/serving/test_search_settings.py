@@ -42,6 +42,13 @@ def test_a_recipe_keeps_those_that_it_sets(tmp_path):
     assert kept_settings(tmp_path) == kept
     search_settings.main([str(tmp_path / "search.json"), "--beam", "5"])
     assert kept_settings(tmp_path) == {"beam": 5} and len([*tmp_path.iterdir()]) == 1
+    for place, option, words in (
+        ("search.json", "0", "beam has to be a whole number"),
+        ("no/search.json", "5", "no folder"),
+    ):
+        with pytest.raises(SystemExit, match=words):
+            search_settings.main([str(tmp_path / place), "--beam", option])
+    assert kept_settings(tmp_path) == {"beam": 5}
 
 
 def test_a_translator_takes_them(run):

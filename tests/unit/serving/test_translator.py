@@ -94,6 +94,21 @@ def test_scores(files):
             assert score == pytest.approx(total / math.log(2) / penalties[form](len(target)) ** lenpen, rel=1e-4)
 
 
+def test_models_of_different_directions_are_no_ensemble(files):
+    path, _ = files()
+    other, _ = files(name="other.pt")
+    change(path, task__source_lang="src", task__target_lang="tgt")
+    change(other, task__source_lang="tgt", task__target_lang="src")
+    with pytest.raises(InputError, match="checkpoint.pt, .*other.pt translate in different directions"):
+        Translator(path, other)
+
+
+def test_pretokenised_letters_stay_as_they_are(files):
+    """Data that data-prep did not prepare may be decomposed."""
+    path, _ = files()
+    assert Translator(path, pretokenised=True).encode(" w1  e\u0301 ") == "w1 e\u0301"
+
+
 def test_ensemble(files):
     """The mean of the probabilities: of a model and itself the same model, of two others something else."""
     path, _ = files()

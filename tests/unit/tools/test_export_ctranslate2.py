@@ -16,6 +16,7 @@ from user_dir.tools import translate
 from support import EOS, OLD, PRE_NORM, randomise, run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
+CORES = len(os.sched_getaffinity(0))
 SHARED = {"relative_tables": "shared", "relative_distance": 3}
 
 
@@ -59,7 +60,7 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
     assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
 
 
-@pytest.mark.parametrize("threads, workers", [("2,1", 2), ("0", os.cpu_count()), ("", os.cpu_count())])
+@pytest.mark.parametrize("threads, workers", [("2,1", 2), ("0", CORES), ("", CORES)])
 def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     assert ExportedTranslator(folder).model.num_translators == workers
@@ -166,7 +167,7 @@ def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("translator.json", "[" * 200_000, "RecursionError.: name a checkpoint"),
+        ("translator.json", "[" * 200_000, "RecursionError.: export the checkpoint again, or remove .*ct2"),
         ("translator.json", {"longest": "5"}, "ValueError"),
         ("translator.json", {"longest": None}, "ValueError"),
         ("translator.json", {"longest": 0}, "ValueError"),
@@ -219,6 +220,8 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
         ("vaswani_transformer", {"attention_key_dim": 3}, r"keys of another size .*\(--attention-key-dim 3\)"),
         ("vaswani_transformer", {"restricted_attention": "both"}, "self-attention to a neighbourhood"),
         ("vaswani_transformer", {"encoder_normalize_before": True}, "another --…-normalize-before in the decoder"),
+        ("vaswani_transformer", {"decoder_output_dim": 24}, "another --decoder-input-dim or --decoder-output-dim"),
+        ("vaswani_transformer", {**PRE_NORM, "no_decoder_final_norm": True}, r"\(--no-decoder-final-norm\)"),
     ],
 )
 def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
