@@ -30,6 +30,10 @@ def report_input_errors_in_one_line() -> None:
             message = match[1]
         elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it sets up the task
             message = f"{error}: for example, add --max-tokens 4096"
+        elif kind is AssertionError and "please reset the optimizer" in str(error):  # --reset-optimizer
+            message = str(error)
+        elif kind is ValueError and str(error).startswith("--finetune-from-model"):
+            message = str(error).partition(": {")[0]  # the whole configuration follows
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         else:

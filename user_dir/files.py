@@ -41,5 +41,10 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
         raise InputError(f"{path} cannot be written: {error.strerror}") from None
     with beside as folder:
         partial = pathlib.Path(folder, path.name)
-        save(partial)
+        try:
+            save(partial)
+        except OSError as error:  # of a full disk it names nothing
+            if error.filename in (None, str(partial)):
+                error.filename = str(path)
+            raise
         partial.replace(path)

@@ -4,6 +4,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 """
 
 import argparse
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -69,6 +70,15 @@ class CheckedTranslationTask(TranslationTask):
         task.of_checkpoint = from_checkpoint
         return task
 
+    @classmethod
+    def load_dictionary(cls, filename):
+        """As fairseq's; raises InputError for a damaged file."""
+        try:
+            return super().load_dictionary(filename)
+        except Exception as error:  # of another encoding fairseq raises it without a class of its own
+            reason = " ".join(str(error).split())  # it quotes a line
+            raise InputError(f"{filename} is no dictionary ({reason}): prepare the data again") from error
+
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """As fairseq's; where a training loads it, the training set gets --bpe-dropout, and others --valid-pairs.
 
@@ -129,13 +139,18 @@ class CheckedTranslationTask(TranslationTask):
         if not update_epoch_batch_itr:
             return super().get_batch_iterator(dataset, *args, **kwargs)
 
+        self.batch_options = kwargs  # --update-ordered-indices-seed gives each epoch another seed
+
         def make_iterator(epoch: int):
-            options = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
+            options = {**self.batch_options, "epoch": epoch, "disable_iterator_cache": True}
             return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         if self.epochs is None or self.epochs.dataset is not dataset:
+            self.epochs = None
+            gc.collect()  # ends the worker of the iterator over the folder of data before this one
             self.epochs = make_iterator(kwargs.get("epoch", 1))
             self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches  # of later epochs
+        self.epochs.seed = kwargs.get("seed", self.epochs.seed)
         return self.epochs
 
     def begin_epoch(self, epoch, model):

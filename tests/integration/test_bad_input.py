@@ -186,6 +186,8 @@ DATA = [
     (cut("train.src-tgt.src.idx", 3), f"train.src-tgt.src.idx is truncated: {AGAIN}"),
     (written("dict.src.txt", FEW), f"dict.src.txt has 6 words .*train.src-tgt.src.bin .* 1.: {AGAIN}"),
     (written("dict.tgt.txt", FEW), f"dict.tgt.txt has 6 words .*tgt.bin .* 1.: {AGAIN}"),
+    (written("dict.src.txt", "ä 5\n".encode("latin-1")), f"dict.src.txt is no dictionary .*: {AGAIN}"),
+    (written("dict.src.txt", b"w1\n"), f"dict.src.txt is no dictionary .*: {AGAIN}"),
     (removed("dict.tgt.txt"), rf"no dict.tgt.txt: {AGAIN}.* --target-lang"),
     (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
     (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),
@@ -200,6 +202,21 @@ def test_data(capsys, monkeypatch, copies, tmp_path, spoil, words):
     spoil(shutil.copytree(copies, tmp_path / "spoilt"))
     line = refused(capsys, monkeypatch, tmp_path / "spoilt", tmp_path / "runs", PLAIN, "")
     assert re.search(words, line)
+
+
+def test_data_in_two_folders(copies, tmp_path):
+    """fairseq reads held-out sentences of the first one only."""
+    data = shutil.copytree(copies, tmp_path / "second")
+    cut("valid.src-tgt.src.bin", 10)(data)
+
+    def check(data):
+        words = f"{data} --arch {PLAIN}_tiny {TRAINED}".split()
+        args = options.parse_args_and_arch(options.get_training_parser(), words)
+        training_input.refuse_input(args, tasks.setup_task(args))
+
+    check(f"{copies}:{data}")
+    with pytest.raises(InputError, match="nowhere has no train.src-tgt.src.idx"):
+        check(f"{copies}:{tmp_path}/nowhere")
 
 
 def test_files_that_fairseq_does_not_read(copies, tmp_path):

@@ -64,6 +64,8 @@ def raised_in_another_process(error):
         (InputError("x is not\n  y: do z"), "x is not y: do z\n"),
         (BranchTrainingError("not so"), "not so\n"),
         (ValueError("a mistake"), "traceback of ValueError\n"),
+        (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
+        (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
         (raised_in_another_process(BranchTrainingError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
     ],

@@ -1,5 +1,6 @@
 """A file is whole or not there, whoever else writes it."""
 
+import errno
 import os
 import pathlib
 import stat
@@ -35,6 +36,14 @@ def test_nothing_half_written_stays(tmp_path, error):
     with pytest.raises(error):
         write(path, interrupted)
     assert path.read_text() == "before" and os.listdir(tmp_path) == ["x.en"]
+
+
+def test_a_full_disk_is_named_by_the_file_that_it_lacks(tmp_path):
+    def fill(partial):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/x.en'"):
+        write(tmp_path / "x.en", fill)
 
 
 def test_a_missing_folder_is_named_not_a_temporary_file(tmp_path):

@@ -1,5 +1,7 @@
 """--task checked_translation: the batches of a training's epochs, and what its log says of memory."""
 
+import weakref
+
 import pytest
 import torch
 from fairseq.data import LanguagePairDataset, ListDataset
@@ -23,11 +25,12 @@ def dataset(dictionary):
     return lambda: LanguagePairDataset(sides, sides.sizes, dictionary, sides, sides.sizes, dictionary)
 
 
-def epochs(task, dataset, count=3):
+def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1):
     """The batches of some epochs, as fairseq's trainer asks for them: the numbers of the pairs in each."""
-    found, number = [], 1
+    found = []
     for _ in range(count):
-        iterator = task.get_batch_iterator(dataset, max_tokens=40, seed=1, epoch=number, update_epoch_batch_itr=True)
+        options = {"max_tokens": 40, "seed": seed(number), "epoch": number, "update_epoch_batch_itr": True}
+        iterator = task.get_batch_iterator(dataset, **options)
         found.append([batch["id"].tolist() for batch in iterator.next_epoch_itr()])
         number = iterator.next_epoch_idx
     return found, iterator
@@ -51,6 +54,23 @@ def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
     rest = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
     again = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=3, update_epoch_batch_itr=True)
     assert rest == expected[0][3:] and [batch["id"].tolist() for batch in again.next_epoch_itr()] == expected[1]
+
+
+def test_a_seed_for_each_epoch(dictionary, dataset):
+    """--update-ordered-indices-seed: a training that is resumed in its second epoch meets the same batches."""
+    data, seed = dataset(), lambda epoch: 7 + epoch
+    expected, _ = epochs(CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), data, seed=seed)
+    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    assert epochs(task, data, 2, number=2, seed=seed)[0] == expected[1:]
+
+
+def test_the_iterator_over_a_folder_ends_with_it(dictionary, dataset):
+    """Its worker lives as long, and it is part of a reference cycle."""
+    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    before = weakref.ref(epochs(task, dataset(), 1)[1])
+    assert before() is not None
+    epochs(task, dataset(), 1)
+    assert before() is None
 
 
 def test_other_data_have_an_iterator_of_their_own(dictionary, dataset):

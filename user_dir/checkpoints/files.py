@@ -13,7 +13,7 @@ from .compatibility import allow_fairseq_checkpoints
 
 
 def load(path: pathlib.Path, mmap: bool = False) -> dict:
-    """fairseq's checkpoint `path`, weights only; with `mmap` tensors are read when they are used (in torch ≥ 1.6's files).
+    """fairseq's checkpoint `path`, weights only; with `mmap` tensors are read when they are used (torch ≥ 1.6's files).
 
     Raises:
         InputError: if it is missing, is not a checkpoint, or has options that no longer exist

@@ -49,7 +49,7 @@ def average(paths: list[pathlib.Path]) -> dict:
     """
     sums: dict[str, torch.Tensor] = {}
     for path in paths:
-        state = load(path)
+        state = load(path, mmap=True)  # without the optimizer's state
         model = state["model"]
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
         if sums and shapes != known:
@@ -81,14 +81,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
     parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
     by = "what orders them: fairseq's checkpointE.pt or checkpoint_E_U.pt"
-    parser.add_argument("--by", choices=PATTERNS, default="epoch", help=by)
+    parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():
         raise InputError(f"there is no folder {args.inputs[0]}: name the folder of a run, or omit --last")
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
-    paths = last_checkpoints(args.inputs[0], args.last, args.by) if args.last else args.inputs
+    if args.by and not args.last:
+        parser.error("--by goes with --last N")
+    paths = last_checkpoints(args.inputs[0], args.last, args.by or "epoch") if args.last else args.inputs
     refuse_repeated(paths)
     averaged = average(paths)
     write(args.output, lambda partial: save(averaged, partial), paths)

@@ -34,7 +34,7 @@ def dictionaries(folder: pathlib.Path, languages: list[str]) -> list[Dictionary]
     """
     try:
         return [Dictionary.load(str(folder / f"dict.{language}.txt")) for language in languages]
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of another encoding fairseq raises it without a class of its own
         raise InputError(f"{folder} has no usable dictionaries ({error}): name a data-bin folder") from error
 
 

@@ -113,8 +113,8 @@ def bracketed(tree: list[str], words: list[str]) -> str:
     return "".join(parts.get(symbol[0], lambda tag: f" ({tag} {next(left)})")(symbol) for symbol in tree).strip()
 
 
-def read_parses(path: pathlib.Path, gold: pathlib.Path | None) -> tuple[list[list[str]], list[list[str]]]:
-    """The parses in `path` in the order of the test set, and the trees in `gold`, or else in the T- lines.
+def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[str]], list[list[str]]]:
+    """The parses in `path` in the order of the test set, and the trees in the lines `gold`, or else in the T- lines.
 
     Raises:
         InputError: if there are no trees, one is malformed, or there are not as many as parses
@@ -124,7 +124,7 @@ def read_parses(path: pathlib.Path, gold: pathlib.Path | None) -> tuple[list[lis
     if found["H"]:
         parses = in_order(path, found["H"], None)
     if gold:
-        trees = read_lines(gold)
+        trees = gold
     elif found["H"] and found["T"]:
         trees = in_order(path, found["T"], len(parses))
     else:
@@ -134,7 +134,9 @@ def read_parses(path: pathlib.Path, gold: pathlib.Path | None) -> tuple[list[lis
         if repaired(tree, len(tags(tree))) != tree:
             shown, example = " ".join(tree)[:40] or "an empty line", "(S (NP NN )NP . )S"
             remedy = "give --gold FILE, raw/test.brackets of data-prep/treebank.py"
-            raise InputError(f"{gold or path}, gold tree {number}: {shown} is none such as {example}; {remedy}")
+            raise InputError(
+                f"{'--gold' if gold else path}, gold tree {number}: {shown} is none such as {example}; {remedy}"
+            )
     if len(trees) != len(parses):
         counts = f"{path} has {len(parses)} parses and there are {len(trees)} gold trees"
         raise InputError(f"{counts}: they must be of the same test set")
@@ -166,9 +168,10 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if bool(args.words) != bool(args.output):
         raise InputError("--output and --words go together: trees are written with their words")
+    gold = read_lines(args.gold) if args.gold else None  # once, because it may be a pipe
     rows, written = [], None
     for path in args.runs:
-        given, trees = read_parses(path, args.gold)
+        given, trees = read_parses(path, gold)
         parses = [repaired(parse, len(tags(tree))) for parse, tree in zip(given, trees)]
         changed = sum(before != parse for before, parse in zip(given, parses))
         rows.append([str(path), *scores(parses, trees), f"{changed} of {len(parses)}"])

@@ -10,6 +10,7 @@ updates in all is the --max-update in fairseq's first lines.
 import re
 import sys
 
+from ..errors import InputError
 from .shared.command import exit_in_one_line, new_parser
 from .shared.training_log import read_line
 
@@ -35,6 +36,8 @@ def progress(line: str, updates: int | None = None) -> str | None:
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-show-progress", __doc__)
     parser.parse_args(arguments)
+    if sys.stdin is None:
+        raise InputError("the standard input is closed: pipe fairseq-train's output into this command")
     sys.stdin.reconfigure(errors="replace")
     updates = None
     for line in sys.stdin:

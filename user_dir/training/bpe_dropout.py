@@ -42,6 +42,7 @@ class Segmenter:
             if not self.dictionary[subword].endswith(CONTINUED):
                 subwords += self.segment_word(word)
                 word = []
+        self.codes.cache.clear()  # with dropout subword-nmt fills it and does not read it
         return tokens.new_tensor(subwords + word) if len(subwords) + len(word) <= self.longest else tokens
 
     def segment_word(self, subwords: list[int]) -> list[int]:

@@ -58,9 +58,11 @@ def refuse_folder(task_cfg) -> None:
         raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
 
 
-def parts_read(options) -> list[str]:
-    """The data sets used in training and validation."""
-    return [options.train_subset, *([] if options.disable_validation else options.valid_subset.split(","))]
+def parts_read(options, task_cfg) -> list[tuple[pathlib.Path, str]]:
+    """The data sets used in training and validation, each a folder and a name; the first folder has held-out ones."""
+    folders = [*map(pathlib.Path, split_paths(task_cfg.data))]
+    held_out = [] if options.disable_validation else options.valid_subset.split(",")
+    return [*((folder, options.train_subset) for folder in folders), *((folders[0], part) for part in held_out)]
 
 
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
@@ -88,10 +90,10 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
     if getattr(model_options, "autocast", "off") != "off" and options.fp16:
         faults.append("--autocast bf16 is for float32 parameters, which --fp16 makes float16: omit one of them")
-    folder, pair = pathlib.Path(split_paths(task.cfg.data)[0]), (task.cfg.source_lang, task.cfg.target_lang)
+    pair = task.cfg.source_lang, task.cfg.target_lang
     data_faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"
-        for part in parts_read(options)
+        for folder, part in parts_read(options, task.cfg)
         if not any(parts_of(folder, part, pair, pair[0], "*"))  # --dataset-impl raw has no index
     ]
     sets = [*data_sets(options, task)]
@@ -99,7 +101,7 @@ def refuse_input(options, task, model_options=None) -> None:
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
-        held_out = [path for path, _ in sets if path.name.split(".")[0] in parts_read(options)[1:]]
+        held_out = [path for path, _ in sets if path.name.split(".")[0] in options.valid_subset.split(",")]
         if options.max_tokens is not None:
             trained = [path for path, _ in sets if path not in held_out]
             faults += [fault for path in trained if (fault := batch_fault(path, options.max_tokens))][:1]
@@ -186,11 +188,10 @@ def other_options(state: dict, model: nn.Module) -> str:
 def data_sets(options, task):
     """The files PART.SOURCE-TARGET.LANGUAGE.idx of `parts_read`, and their dictionaries."""
     pair = task.cfg.source_lang, task.cfg.target_lang
-    for folder in map(pathlib.Path, split_paths(task.cfg.data)):
-        for part in parts_read(options):
-            for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
-                for path in parts_of(folder, part, pair, language):
-                    yield path, dictionary
+    for folder, part in parts_read(options, task.cfg):
+        for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
+            for path in parts_of(folder, part, pair, language):
+                yield path, dictionary
 
 
 def index_of(path: pathlib.Path) -> MMapIndexedDataset.Index | None:

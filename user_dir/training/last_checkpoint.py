@@ -1,4 +1,4 @@
-"""Makes checkpoint_last.pt resumable after a crash or with another number of processes.
+"""Makes checkpoint_last.pt resumable after a crash, and any checkpoint with another number of processes.
 
 If a training is killed while it saves, checkpoint_last.pt may be half written. fairseq copies it from the checkpoint
 saved before, which is complete, because that is written under another name and then renamed. If a training continues
@@ -26,24 +26,27 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 
 
 def prepare_last_checkpoint(options, task) -> None:
-    """Makes fairseq-train with `options` and `task` continue where checkpoint_last.pt stopped.
+    """Makes fairseq-train with `options` and `task` continue where its checkpoint stopped.
 
     With --update-epoch-batch-itr True that is as if it had not stopped; without, fairseq makes other batches if that
-    was after the first epoch. A half-written file is replaced; a complete one is only read.
+    was after the first epoch. A half-written checkpoint_last.pt is replaced; a complete file is only read.
 
     Raises:
         InputError: if it is half written and there is no other
     """
-    if options.restore_file != LAST:
-        return
     several = distributed.is_available() and distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
-    last = pathlib.Path(options.save_dir) / LAST
+    path = last = pathlib.Path(options.save_dir) / LAST
+    if options.restore_file != LAST:
+        path = pathlib.Path(options.restore_file)
+    elif options.continue_once and not last.exists():
+        path = pathlib.Path(options.continue_once)
     before = [None]
-    if rank == 0 and last.is_file():
-        if is_half_written(last):
+    if rank == 0 and path.is_file():
+        if path == last and is_half_written(last):
             repair(last)
-        before = [processes_of(last)]
+        if not options.reset_dataloader:
+            before = [processes_of(path)]
     if several:  # the other processes may not see the file, or may see it later
         distributed.broadcast_object_list(before, src=0)
     if before[0] not in (None, processes):
@@ -53,7 +56,7 @@ def prepare_last_checkpoint(options, task) -> None:
 def is_half_written(path: pathlib.Path) -> bool:
     """Whether this is the beginning of a file of torch.save: a zip archive, whose table of contents comes last."""
     with path.open("rb") as file:
-        begins = file.read(2) in (b"", b"P", b"PK")
+        begins = file.read(2) in (b"", b"P", b"PK", b"\0\0")  # some file systems leave zeros when the power fails
     return begins and not zipfile.is_zipfile(path)
 
 
@@ -70,12 +73,15 @@ def repair(last: pathlib.Path) -> None:
     logger.warning(f"{last} was half written, as after a crash; it is now a copy of {newest.name}")
 
 
-def processes_of(last: pathlib.Path) -> int | None:
-    """The number of processes that trained `last`; None if it lacks this number or a position in an epoch."""
-    state = load(last, mmap=True) if zipfile.is_zipfile(last) else None
-    if not state or not state.get("cfg") or "train_iterator" not in state.get("extra_state", {}):
+def processes_of(path: pathlib.Path) -> int | None:
+    """The number of processes that trained `path`; None if it lacks this number or a position in an epoch."""
+    try:
+        state = load(path, mmap=True)
+    except InputError:  # refuse_checkpoints says so
         return None
-    return state["cfg"]["distributed_training"]["distributed_world_size"]
+    if "train_iterator" not in state.get("extra_state", {}):
+        return None
+    return state["cfg"].get("distributed_training", {}).get("distributed_world_size")
 
 
 def convert_position(processes: int, before: int, task) -> None:

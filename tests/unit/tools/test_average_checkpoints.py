@@ -93,6 +93,14 @@ def twice(tmp_path):
     return [checkpoint(tmp_path / "a.pt", 1.0)] * 2
 
 
+def twice_by_another_path(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0), tmp_path / ".." / tmp_path.name / "a.pt"]
+
+
+def by_without_last(tmp_path):
+    return [checkpoint(tmp_path / "a.pt", 1.0), "--by", "update"]
+
+
 def too_few(tmp_path):
     checkpoint(tmp_path / "checkpoint1.pt", 1.0)
     return [tmp_path, "--last", 2]
@@ -122,6 +130,7 @@ def wrong_words(tmp_path):
         (none_by_epoch, "holds 0 checkpoints by epoch .*: add --by update"),
         (misspelt, "there is no folder .*rnu: name the folder of a run"),
         (twice, "a.pt is given twice"),
+        (twice_by_another_path, "a.pt is given twice"),
         (too_few, "holds 1 checkpoints by epoch and 2 are to be averaged"),
     ],
 )

@@ -113,6 +113,12 @@ def test_a_set_that_is_not_there(refusal, data):
     assert "nowhere" in refusal(*describe(data, "--subset", "nowhere"))
 
 
+def test_a_damaged_set(refusal, data):
+    text = data / "test.fr-en.fr.bin"
+    text.write_bytes(text.read_bytes()[:100])
+    assert re.search("test.fr-en.fr.bin has 50 of [0-9,]+ subwords: prepare", refusal(*describe(data)))
+
+
 def test_a_set_without_references(refusal, data):
     for path in data.glob("test.fr-en.en.*"):
         path.unlink()

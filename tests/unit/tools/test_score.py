@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import re
+import threading
 
 import pytest
 from sacrebleu.metrics import BLEU
@@ -110,9 +112,14 @@ MISTAKES = [
     (lambda files: [files.write("a.txt", ["a"])], "a.txt is plain text, .*give --reference FILE"),
     (
         lambda files: [files.write("a.txt", ["a"]), "--reference", files.reference],
-        "a.txt has 1 lines and .*test.en has 120",
+        "a.txt has 1 lines and the reference has 120",
     ),
     (lambda files: [files.write("a.txt", ["D-2", "H-1"])], "a.txt is plain text"),
+    (lambda files: [files.write("a.txt", ["T-34", "T-34"])], "a.txt is plain text"),
+    (
+        lambda files: [files.write("a.txt", ["1\t-0.5468\ta", "2\t-0.1000\tb"]), "--reference", files.reference],
+        "a.txt is of nmt-translate --nbest",
+    ),
     (lambda files: [files.reference, files.reference, "--reference", files.reference], "test.en is given twice"),
 ]
 
@@ -120,6 +127,23 @@ MISTAKES = [
 @pytest.mark.parametrize("mistake, words", MISTAKES, ids=[words[:20] for _, words in MISTAKES])
 def test_bad_input_is_one_line(files, refusal, mistake, words):
     assert re.match(f"nmt-score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
+
+
+def test_a_reference_may_be_a_pipe(files, cells, capsys):
+    """It is read once for all runs, and .gz is no language."""
+    pipe = files.folder / "test.en.gz"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[gzip.compress(files.reference.read_bytes())], daemon=True)
+    writer.start()
+    runs = [files.plain(0.2, 1), files.plain(0.5, 2)]
+    score.main([*map(str, runs), "--reference", str(pipe)])
+    assert len(cells(capsys.readouterr().out, runs[1])) == 3
+
+
+def test_the_ending_gz_is_no_language(files, refusal):
+    files.reference.rename(files.folder / "test.gz")
+    message = refusal(score.main, files.plain(0.2, 1), "--reference", files.folder / "test.gz")
+    assert "give --target-lang" in message
 
 
 def test_a_byte_order_mark_is_no_text(files, cells, capsys):

@@ -29,12 +29,13 @@ def prepare(tmp_path, monkeypatch):
     Its processes but the first would wait for this one.
     """
 
-    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1):
+    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1, continue_once=None, reset_dataloader=False):
         monkeypatch.setattr(distributed, "is_initialized", lambda: processes > 1)
         monkeypatch.setattr(distributed, "get_rank", lambda: 0)
         monkeypatch.setattr(distributed, "get_world_size", lambda: processes)
         monkeypatch.setattr(distributed, "broadcast_object_list", lambda objects, src: None)
-        prepare_last_checkpoint(argparse.Namespace(save_dir=str(tmp_path), restore_file=restore_file), task)
+        options = {"save_dir": str(tmp_path), "restore_file": restore_file, "continue_once": continue_once}
+        prepare_last_checkpoint(argparse.Namespace(**options, reset_dataloader=reset_dataloader), task)
         return tmp_path / "checkpoint_last.pt"
 
     return prepare
@@ -50,10 +51,10 @@ def saved(tmp_path):
     return content
 
 
-@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1])
+@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1, "zeros"])
 def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
     part = int(part * len(saved)) if isinstance(part, float) else part
-    (tmp_path / "checkpoint_last.pt").write_bytes(saved[:part])
+    (tmp_path / "checkpoint_last.pt").write_bytes(bytes(len(saved)) if part == "zeros" else saved[:part])
     before = set(tmp_path.iterdir())
     assert prepare().read_bytes() == saved
     assert set(tmp_path.iterdir()) == before
@@ -109,6 +110,18 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
     rest = seen([each.next_epoch_itr() for each in later], None)
     assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
+
+
+@pytest.mark.parametrize("option", ["restore_file", "continue_once"])
+def test_another_file_of_other_processes(prepare, tmp_path, option):
+    torch.save(state(3, 2), tmp_path / "two.pt")
+    for more, converted in (({}, True), ({"reset_dataloader": True}, False)):
+        task = types.SimpleNamespace(get_batch_iterator=len)
+        prepare(task=task, **{option: str(tmp_path / "two.pt")}, **more)
+        assert (task.get_batch_iterator is not len) == converted
+    torch.save(state(4, 1), tmp_path / "checkpoint_last.pt")  # --continue-once has no effect any more
+    prepare(task=task, continue_once=str(tmp_path / "two.pt"))
+    assert task.get_batch_iterator is len
 
 
 class Numbers(torch.utils.data.Dataset):

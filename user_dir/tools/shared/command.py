@@ -41,8 +41,9 @@ def add_checkpoint(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 def refuse_repeated(paths: list[pathlib.Path]) -> None:
     """Raises InputError if one of the files is given twice."""
-    for path in paths:
-        if paths.count(path) > 1:
+    places = [path.resolve() for path in paths]
+    for path, place in zip(paths, places):
+        if places.count(place) > 1:
             raise InputError(f"{path} is given twice")
 
 
@@ -95,7 +96,8 @@ def exit_in_one_line(tool: str):
         finally:
             flush_output()
     except ModuleNotFoundError as error:
-        sys.exit(f"{tool}: {error.name} is not installed: pip install {error.name}")
+        package = {"fairseq": "fairseq-fixed", "sklearn": "scikit-learn"}.get(error.name, error.name)
+        sys.exit(f"{tool}: {error.name} is not installed: pip install {package}")
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

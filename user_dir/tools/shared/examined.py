@@ -8,6 +8,7 @@ from ...errors import InputError
 from ...preparation import preparation_of
 from ...serving.models import data_of
 from ...serving.translator import Translator
+from ...training.input import data_fault, parts_of
 from .command import positive
 
 
@@ -27,10 +28,16 @@ def load_sentences(translator: Translator, subset: str) -> LanguagePairDataset:
     """The sentences of `subset` with their references.
 
     Raises:
-        InputError: if there are none, or one is too long for the model
+        InputError: if there are none, they are damaged, or one is too long for the model
     """
-    translator.task.load_dataset(subset)
-    dataset, name = translator.task.dataset(subset), f"{subset} of {translator.data}"
+    task = translator.task
+    pair = task.cfg.source_lang, task.cfg.target_lang
+    for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
+        for path in parts_of(translator.data, subset, pair, language):
+            if fault := data_fault(path, dictionary):
+                raise InputError(f"{fault}: prepare the data again")
+    task.load_dataset(subset)
+    dataset, name = task.dataset(subset), f"{subset} of {translator.data}"
     if not len(dataset):
         raise InputError(f"{name} has no sentences: name another --subset")
     if dataset.tgt is None:

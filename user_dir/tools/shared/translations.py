@@ -20,6 +20,7 @@ from .command import refuse_repeated
 
 # A line without text may lack the tab, white space at the end. Only with a score is it one of fairseq's hypotheses.
 LINE = re.compile(r"([ST]|[HD](?=-\d+\t(?:-?\d|-inf|nan)))-(\d+)(?:\t(.*))?$")
+NBEST = re.compile(r"\d+\t-?\d+\.\d{4}\t")  # of nmt-translate
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
 
 
@@ -52,11 +53,11 @@ def read_lines(path: pathlib.Path) -> list[str]:
     return lines
 
 
-def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, tokenised: bool | None = None) -> Run:
+def read_run(path: pathlib.Path, references: list[str] | None, language: str, tokenised: bool | None = None) -> Run:
     """The run whose translations are in `path`: fairseq-generate's output, or plain text with a hypothesis a line.
 
     Args:
-        reference: detokenised, a line for each segment; None takes the T- lines
+        references: detokenised, one for each segment; None takes the T- lines
         language: of the hypotheses, for Moses' rules
         tokenised: whether hypotheses (and T- lines) are to be detokenised; None: plain text is not tokenised, and
             fairseq's is if its D- lines equal its H- lines
@@ -65,7 +66,6 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
     lines = read_lines(path)
-    references = read_lines(reference) if reference else None
     detokeniser = MosesDetokenizer(language)
 
     def plain(text: str) -> str:
@@ -75,8 +75,10 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
     if not found["H"] and not found["D"]:
         if references is None:
             raise InputError(f"{path} is plain text, without the T- lines of fairseq-generate: give --reference FILE")
+        if all(NBEST.match(line) for line in lines):
+            raise InputError(f"{path} is of nmt-translate --nbest: translate without this option")
         if len(lines) != len(references):
-            counts = f"{path} has {len(lines)} lines and {reference} has {len(references)}"
+            counts = f"{path} has {len(lines)} lines and the reference has {len(references)}"
             raise InputError(f"{counts}: they must be of the same test set")
         found = {"D": dict(enumerate(lines)), "H": {}, "T": {}}
     hypotheses = in_order(path, found["H"] or found["D"], references and len(references))
@@ -91,8 +93,8 @@ def read_run(path: pathlib.Path, reference: pathlib.Path | None, language: str, 
     if references is None and printed is None:
         raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
     if references and printed and not any(map(alike, map(plain, printed), references)):
-        message = "none of %s's lines is like the T- line of %s: is it of this test set, and in %s?"
-        logging.warning(message, reference, path, language)  # no error: it may be another translation of the same set
+        message = "none of the reference's lines is like the T- line of %s: is it of this test set, and in %s?"
+        logging.warning(message, path, language)  # no error: it may be another translation of the same set
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
     return Run(path, [*map(plain, detokenised)], references or [*map(plain, printed)], *tokens)
 
@@ -120,14 +122,17 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
         InputError: as read_run; if the language is not known, a file is given twice, or their T- lines are of
             different test sets
     """
-    ending = re.search(r"\.([a-z]{2})(\.gz)?$", args.reference.name) if args.reference else None  # test.de, test.de.gz
+    ending = (
+        re.search(r"\.(?!gz$)([a-z]{2})(\.gz)?$", args.reference.name) if args.reference else None
+    )  # test.de, test.de.gz
     language = args.target_lang or ending and ending[1]
     if not language:
         reason = "the language of the hypotheses is not known (Moses' rules depend on it)"
         raise InputError(f"{reason}: give --target-lang, e.g. --target-lang de")
     refuse_repeated(paths)
     tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
-    runs = [read_run(path, args.reference, language, tokenised) for path in paths]
+    references = read_lines(args.reference) if args.reference else None  # once, because it may be a pipe
+    runs = [read_run(path, references, language, tokenised) for path in paths]
     for run in runs:
         if run.references != runs[0].references:
             both = f"{run.path} and {runs[0].path}"
@@ -138,6 +143,7 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
 def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
     """The text of each kind of line ("S", "T", "H", "D") by segment."""
     found: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
+    repeated = ""
     for number, line in enumerate(lines, 1):
         if match := LINE.match(line):
             kind, segment, text = match[1], int(match[2]), match[3] or ""
@@ -146,8 +152,10 @@ def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
             if segment in found[kind]:
                 reason = f"{kind}-{segment} occurs a second time. One best hypothesis for each segment is scored"
                 remedy = "translate with --nbest 1, and keep each run in a file of its own"
-                raise InputError(f"{path}, line {number}: {reason}: {remedy}")
+                repeated = repeated or f"{path}, line {number}: {reason}: {remedy}"
             found[kind][segment] = text
+    if repeated and (found["H"] or found["D"]):  # else it is plain text with such words
+        raise InputError(repeated)
     return found
 
 
