@@ -103,7 +103,10 @@ class FusedAdam(FairseqAdam):
 
     def refuse_divergence(self):
         """Raises InputError, because fairseq's NaN detector fails on encoders that return a dict."""
-        size, name = max((largest(p), getattr(p, "name_in_model", "a parameter")) for p in self.params)
+        size, name = max(
+            (p.detach().abs().max().nan_to_num(math.inf, math.inf).item(), getattr(p, "name_in_model", "a parameter"))
+            for p in self.params
+        )
         update = 1 + max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
         raise InputError(
             f"update {update}: the training has diverged, the gradient is not finite and {name} has values of up to "
@@ -131,12 +134,6 @@ class FusedAdam(FairseqAdam):
     def supports_flat_params(self):
         """Read by FP16Optimizer; if it flattens anyway, the branch weights are lost, and require_adopted reports it."""
         return self.branch_training is None
-
-
-def largest(parameter: Tensor) -> float:
-    """The largest magnitude in `parameter`; inf if it contains NaN."""
-    size = parameter.detach().abs().max().item()
-    return math.inf if math.isnan(size) else size
 
 
 def refuse_betas(betas) -> None:

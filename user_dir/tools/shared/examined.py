@@ -2,6 +2,7 @@
 
 import argparse
 
+import numpy as np
 from fairseq.data import LanguagePairDataset
 
 from ...errors import InputError
@@ -43,9 +44,9 @@ def load_sentences(translator: Translator, subset: str) -> LanguagePairDataset:
     if dataset.tgt is None:
         raise InputError(f"{name} has no references: name a --subset that was binarised with both languages")
     longest = translator.models[0].max_positions()
-    for number, sizes in enumerate(zip(dataset.src_sizes, dataset.tgt_sizes), 1):
-        if any(size > limit for size, limit in zip(sizes, longest)):
-            has, takes = ("{} and {}".format(*both) for both in (sizes, longest))
-            reason = f"has {has} subwords, and the model takes at most {takes}"
-            raise InputError(f"sentence {number} of {name} {reason}: leave it out of the set")
+    _, too_long = dataset.filter_indices_by_size(np.arange(len(dataset)), longest)
+    for number in too_long[:1]:
+        has, takes = ("{} and {}".format(*both) for both in (dataset.size(number), longest))
+        reason = f"has {has} subwords, and the model takes at most {takes}"
+        raise InputError(f"sentence {number + 1} of {name} {reason}: leave it out of the set")
     return dataset
