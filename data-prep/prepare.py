@@ -24,6 +24,7 @@ from preparation import corpora
 from preparation.earlier import Earlier
 from preparation.errors import PreparationError
 from preparation.pipeline import Preparation
+from preparation.stages import ORDER
 
 MAX_LENGTH = 175  # words or tokens per sentence, unless the registry says otherwise
 BPE_OPERATIONS = 8000
@@ -31,7 +32,10 @@ MAX_RATIO = 3.0  # how many times longer one side of a pair may be, unless the r
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one line, without repeating all options."""
+    """Reports an error in one line, without all options, and takes no abbreviations, which recipes would overlook."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def error(self, message: str):
         raise PreparationError(f"{message}; see --help")
@@ -60,8 +64,8 @@ def number(kind: type, least: float):
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq-transformer-variants"
-    result = Parser(prog="prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fairseq-transformer-variants"
+    result = Parser(prog="prepare.py", description=__doc__)
     add = result.add_argument
     add("corpus", nargs="?", help="name of a corpus in the registry")
     add("--list", action="store_true", help="show the corpora of the registry")
@@ -113,11 +117,18 @@ def check(options: argparse.Namespace) -> None:
             raise PreparationError(f"--{name.replace('_', '-')} is missing")
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[a-z]+(_[A-Za-z0-9]+)*", code):  # Moses would use the rules of English for FR
-            raise PreparationError(f"{code!r} is not a language code; give one such as fr or pt_BR")
+            raise PreparationError(f"{code!r} is not a language code; give one such as fr")
+        if "_" in code and not (options.pretokenised or options.like):
+            language = code.partition("_")[0]
+            raise PreparationError(f"Moses has no rules for {code} and would use those of English; give {language}")
     if options.like and options.like.resolve() == options.output.resolve():
         raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
     if options.source_lang == options.target_lang:
         raise PreparationError(f"source and target language are both {options.source_lang}; give two languages")
+    own = {(options.output / stage).resolve() for stage in ORDER}
+    for text in (text for part in corpora.PARTS for text in getattr(options, part) or ()):
+        if own & {*text.resolve().parents}:
+            raise PreparationError(f"{text} is a file of --output {options.output}, which would be replaced; copy it")
     endings = [f".{options.target_lang}", f".{options.source_lang}"]
     for part in corpora.PARTS:
         if (texts := getattr(options, part)) and [text.suffix for text in texts] == endings:

@@ -11,7 +11,6 @@ subwords, and their codes), data-bin/, manifest.json. Finished steps are skipped
 
 import os
 import sys
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from prepare import Once, Parser, exit_status, number
 
 def parser() -> Parser:
     """The options of the command."""
-    result = Parser(prog="treebank.py", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    result = Parser(prog="treebank.py", description=__doc__)
     add, count = result.add_argument, number(int, 1)
     for part in PARTS:
         help = "files with trees, or folders"

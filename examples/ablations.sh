@@ -56,7 +56,7 @@ if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f
   fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
 fi
 [[ ${SEEDS:-1} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
-twice=$(tr ' ' '\n' <<< "${SEEDS:-1}" | sort | uniq -d | head -n 1)
+twice=$(tr -s ' ' '\n' <<< "${SEEDS:-1}" | sort | uniq -d | head -n 1)
 [ -z "$twice" ] || fail "SEEDS is '$SEEDS', and names $twice twice"
 output=${OUTPUT:-runs/$name}
 if [ "$name" = convergence ]; then export VALIDATE=${VALIDATE:-50}; fi
@@ -70,7 +70,7 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   elif [[ $1 == *big ]]; then  # another architecture
     FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"
   else
-    FAMILY=$2 SEED=$4 OUTPUT=$run examples/wmt14.sh "${options[@]}" "${@:5}"
+    FAMILY=$2 SIZE=base SEED=$4 OUTPUT=$run examples/wmt14.sh "${options[@]}" "${@:5}"
   fi
 }
 

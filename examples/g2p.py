@@ -1,6 +1,6 @@
 """Letters to sounds, the parts of g2p.sh that are not commands of fairseq:
 
-    python examples/g2p.py prepare FOLDER LANGUAGE [PAIRS] RAW    # letters and sounds, separated by spaces
+    python examples/g2p.py prepare FOLDER SOURCE [PAIRS] RAW      # letters and sounds, separated by spaces
     python examples/g2p.py score RAW TRANSLATIONS                 # word error rate, compared with the published output
 
 The published output has the correct sounds and theirs, in another order and without the words. It is paired with ours
@@ -82,8 +82,8 @@ def sign_test(better: int, worse: int) -> float:
 
 
 def score(raw: str, translations: str) -> None:
-    right = pathlib.Path(raw, "test.sounds").read_text(encoding="utf-8").splitlines()
-    given = [line.strip() for line in pathlib.Path(translations).read_text(encoding="utf-8").splitlines()]
+    right = lines_of(pathlib.Path(raw, "test.sounds"))
+    given = [line.strip() for line in lines_of(pathlib.Path(translations))]
     if len(right) != len(given):
         sys.exit(f"g2p.py: {translations} has {len(given)} lines and {raw}/test.sounds has {len(right)}")
     ours = [one == other for one, other in zip(right, given)]

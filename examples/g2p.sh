@@ -2,18 +2,18 @@
 # Letters to sounds: French, Hungarian or Korean words of the SIGMORPHON 2021 task, with Etxaniz's settings, compared
 # with his outputs (github.com/juletx/writing-systems, data under CC BY-SA 3.0, from Wiktionary).
 #
-#   LANGUAGE=fre FAMILY=vaswani_transformer examples/g2p.sh [--dry-run] [options of fairseq-train]
+#   SOURCE=fre FAMILY=vaswani_transformer examples/g2p.sh [--dry-run] [options of fairseq-train]
 #
-# LANGUAGE is fre, hun or kor. MIRROR=FOLDER contains LANGUAGE.train.tsv, .dev and .test (word <tab> sounds, optionally
-# with .gz) and, for comparison, LANGUAGE.test.published-output.tsv (correct <tab> theirs), or it is their repository.
+# SOURCE is fre, hun or kor. MIRROR=FOLDER contains SOURCE.train.tsv, .dev and .test (word <tab> sounds, optionally
+# with .gz) and, for comparison, SOURCE.test.published-output.tsv (correct <tab> theirs), or it is their repository.
 # By default the repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
-case ${LANGUAGE:=fre} in
+case ${SOURCE:=fre} in
   fre | hun | kor) ;;
-  *) echo "g2p.sh: LANGUAGE=$LANGUAGE: choose one of fre, hun and kor" >&2; exit 1 ;;
+  *) echo "g2p.sh: SOURCE=$SOURCE: choose one of fre, hun and kor" >&2; exit 1 ;;
 esac
-corpus=g2p.$LANGUAGE source=letters target=sounds size=tiny detokenise=""
+corpus=g2p.$SOURCE source=letters target=sounds size=tiny detokenise=""
 preparation=()
 shape=(--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --decoder-embed-dim 256 --decoder-ffn-embed-dim 1024)
 training=(--encoder-normalize-before --decoder-normalize-before --share-decoder-input-output-embed
@@ -32,7 +32,7 @@ prepare() {
   local most=""; [ "$SMOKE" = 0 ] || most=1000
   [ -n "${MIRROR:-}" ] || run clone https://github.com/juletx/writing-systems data/writing-systems
   run binarise "$data" letters sounds --thresholdsrc 5 --thresholdtgt 5 -- \
-    python examples/g2p.py prepare "${MIRROR:-data/writing-systems}" "$LANGUAGE" ${most:+"$most"}
+    python examples/g2p.py prepare "${MIRROR:-data/writing-systems}" "$SOURCE" ${most:+"$most"}
 }
 
 score() {

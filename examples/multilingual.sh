@@ -18,17 +18,13 @@ corpus=ted dataset=ted.$source-$target.$MERGES
 . "$(dirname "$0")/shared/ted.sh"
 . "$(dirname "$0")/recipe.sh"
 
-mark() {  # language to translate into, file: its lines behind that language's mark
-  sed "s/^/<2$1> /" "$2"
-}
-
 join() {  # source and target language, folder to write to, languages
   local part language
   (
     set -e
     lock "$3"
     for part in train valid test; do
-      for language in "${@:4}"; do mark "${2/mul/$language}" "$3/$language-en/raw/$part.${1/mul/$language}"; done \
+      for language in "${@:4}"; do sed "s/^/<2${2/mul/$language}> /" "$3/$language-en/raw/$part.${1/mul/$language}"; done \
         > "$3/$part.$1.partial"
       for language in "${@:4}"; do cat "$3/$language-en/raw/$part.${2/mul/$language}"; done > "$3/$part.$2.partial"
       mv "$3/$part.$1.partial" "$3/$part.$1"  # another run may be reading the same text
@@ -36,13 +32,13 @@ join() {  # source and target language, folder to write to, languages
     done
   ) 9<> "$3.lock"
 }
-helpers+=(lock mark join)
+helpers+=(lock join)
 
 prepare() {
   local language texts=$data.texts options=()
   for language in $languages; do
     run python data-prep/prepare.py "$corpus" --source-lang "$language" --target-lang en --pretokenised \
-      --output "$texts/$language-en" ${MIRROR:+--mirror "$MIRROR"}
+      --bpe-operations 1 --output "$texts/$language-en" ${MIRROR:+--mirror "$MIRROR"}
   done
   run join "$source" "$target" "$texts" $languages
   for part in train valid test; do options+=("--$part" "$texts/$part.$source" "$texts/$part.$target"); done

@@ -25,6 +25,7 @@ shift 2
 read -r pairs words <<< "$(wc -lw < "${texts[0]}")"
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.
 name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
+name=${name//:/_}  # fairseq takes no colon in a path
 
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)

@@ -46,6 +46,8 @@ case $size$PARSED in  # the two sizes have different subwords, and PARSED determ
   base?*) refuse "SIZE=base uses WSJ only; omit PARSED, or use SIZE=big" ;;
 esac
 [ -z "${MIRROR:-}" ] || refuse "MIRROR=$MIRROR: nothing is fetched; name the folder with the treebank: TREEBANK=FOLDER"
+[ "$size" != base ] || [ -n "$TREEBANK" ] || refuse "SIZE=base needs a treebank; name it: TREEBANK=FOLDER"
+[ "$size" != tiny ] || [ -z "$TREEBANK" ] || refuse "SIZE=tiny is for the sample; omit SIZE"
 [ -z "$TREEBANK" ] || TREEBANK=$(cd "$TREEBANK" && pwd)
 [ -z "$PARSED" ] || PARSED=$(cd "$(dirname "$PARSED")" && pwd)/$(basename "$PARSED")
 

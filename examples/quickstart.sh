@@ -46,6 +46,7 @@ at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
 
 data=data/$corpus.$source-$target${PAIRS:+.$PAIRS}
 run=${OUTPUT:-runs/$arch.$source-$target}
+[[ $run != *:* ]] || fail "OUTPUT=$run: fairseq takes no colon in a path; name another folder"
 log=train.log updates=$UPDATES
 interval=${VALIDATE:-$((updates < 4 ? 1 : updates < 100 ? updates / 4 : 25))}  # updates from one checkpoint to the next
 training+=(--total-num-update "$updates" --max-update "$updates" --branch-frozen-updates $((updates / 6)))
@@ -94,7 +95,7 @@ stage "prepare the corpus: $data" prepare "; another corpus, from another server
 open_run
 stage "train: $run" train
 if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then
-  echo "training stopped after MINUTES=$MINUTES, before $updates updates; for all: MINUTES=60 OUTPUT=another-folder $0"
+  echo "training stopped before $updates updates, when its time was over; for all: MINUTES=60 OUTPUT=another-folder $0"
 fi
 average_last 4 update
 stage "average the last checkpoints, and export the average" average
@@ -129,4 +130,4 @@ data          $data (attribution: $data/ATTRIBUTION)"
 echo "== translate a sentence of your own, or many: --input FILE --output FILE"
 command=$([ -z "$own_environment" ] || echo .venv/bin/)nmt-translate
 [ "$from" -ef "$project" ] || echo "cd $project"
-echo "$command $run \"$sentence\""
+printf '%s %q "%s"\n' "$command" "$run" "$sentence"

@@ -16,7 +16,7 @@
 #   VALID_PAIRS=                validate on so many pairs, always the same ones (default: all)
 #   SEED=1                      of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
-#   OUTPUT=runs/...             checkpoints, logs and translations; the data go to data/
+#   OUTPUT=runs/...             checkpoints, logs and translations, within the project; the data go to data/
 #   SMOKE=0                     1: a tiny model, few pairs and updates, to test every step
 #   STEPS="prepare train average translate score"   run only these; on other hosts than the first: train
 #
@@ -32,6 +32,11 @@
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"
 . "$project/examples/shared/batch.sh"
+
+for name in SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES; do
+  [ -z "${!name:-}" ] || grep -qE "\\$\{?$name\b" "$0" || fail "$name=${!name} has no effect in this recipe; omit it"
+done
+[[ " ${further[*]-}" != *" --seed"* ]] || fail "--seed: use SEED=..., which also names the folder"
 
 # ---- the family
 
@@ -85,6 +90,8 @@ case $checkpoints in best | last)
   [ "${AVERAGE:-1}" = 1 ] || fail "AVERAGE=$AVERAGE: the $checkpoints checkpoint alone translates here; omit AVERAGE"
   average=1 ;;
 esac
+[ -z "${CHOOSE:-}" ] || [ "${AVERAGE:-1}" = 1 ] ||
+  fail "AVERAGE=$AVERAGE: with CHOOSE=$CHOOSE one checkpoint translates; omit one of them"
 UPDATES=${UPDATES:-${updates:-$published_updates}} AVERAGE=${AVERAGE:-${average:-$published_average}}
 BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
@@ -115,6 +122,7 @@ done
 name=${dataset:-$corpus.$source-$target}; [ "$SMOKE" = 0 ] || name+=.smoke
 data=data/$name
 run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED${CHOOSE:+.$CHOOSE}}
+[[ $run != *:* ]] || fail "OUTPUT=$run: fairseq takes no colon in a path; name another folder"
 
 # ---- options of the steps
 
@@ -135,8 +143,7 @@ case $checkpoints in
   epoch)
     running+=(--keep-last-epochs "$AVERAGE")
     [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by epoch) ;;
-  *)  # fairseq saves none at the end of an epoch, so there is at least one more than needed
-    [ "$UPDATES" -ge "$AVERAGE" ] || fail "UPDATES is $UPDATES and AVERAGE $AVERAGE, which makes too few checkpoints"
+  *)  # one more than needed, because fairseq saves none where an epoch ends
     interval=$((UPDATES / (AVERAGE + 2)))
     interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
     running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
@@ -192,6 +199,7 @@ case $CHOOSE in
   *) fail "CHOOSE=$CHOOSE: choose loss or bleu, or omit it for an average" ;;
 esac
 [ -z "$CHOOSE" ] || averaged=("$run/checkpoint_best.pt")
+chosen="AVERAGE=$AVERAGE${CHOOSE:+ CHOOSE=$CHOOSE}"
 if [ -n "$VALID_PAIRS" ]; then
   at_least 1 VALID_PAIRS
   training+=(--valid-pairs "$VALID_PAIRS")
@@ -203,7 +211,7 @@ share_pairs() {  # pairs per update, on any number of processes
   [ $(($1 % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
     fail "the $1 pairs of an update are not divisible by $workers processes with $update_freq passes; omit BATCH and" \
       "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $1"
-  training+=(--batch-size $(($1 / workers)))
+  running+=(--batch-size $(($1 / workers)))
 }
 
 make_once() {  # folder, command that writes it [another folder]: also where two recipes need it at once
@@ -277,11 +285,11 @@ follow_plan() {  # published results
   printf '\n# to compare with\n%s\n' "$1"
 }
 
-average_what_there_is() {  # of the epochs, where training ended before there were enough
-  [[ " ${averaged[*]} " == *" --by epoch "* ]] || return 0
-  average_last "$AVERAGE" epoch
+average_what_there_is() {  # where training ended before there were enough checkpoints
+  [[ " ${averaged[*]} " == *" --last "* ]] || return 0
+  average_last "$AVERAGE" "${averaged[-1]}"
   [[ " ${averaged[*]} " == *" --last $AVERAGE "* ]] ||
-    echo "# training ended after fewer epochs than the $AVERAGE that are averaged"
+    echo "# training ended with fewer checkpoints than the $AVERAGE that are averaged"
 }
 
 check_training() {

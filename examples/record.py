@@ -24,11 +24,12 @@ import time
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
+from user_dir.tools.shared.command import exit_in_one_line  # noqa: E402
 from user_dir.tools.shared.records import RECORD, read_record, write_record  # noqa: E402
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
 STARTS = "starts.jsonl"
-VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET LANGUAGE TASK TREEBANK PARSED FAMILY ARCH SIZE GPUS PROCESSES NODES
+VARIABLES = """OMP_NUM_THREADS CORPUS SOURCE TARGET TASK TREEBANK PARSED FAMILY ARCH SIZE GPUS PROCESSES NODES
     MAX_TOKENS UPDATES MINUTES PAIRS VALIDATE AVERAGE BATCH CHOOSE VALID_PAIRS PATIENCE PREPARATION MERGES
     SEED MIRROR OUTPUT SMOKE STEPS""".split()
 END = re.compile(r"(?:Stopping|stopping) training (?:due to|because) .*|early stop since .*")
@@ -52,9 +53,11 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     corpus, starts = digest(data) if data.is_dir() else None, starts_of(run)
     if corpus and any((start.get("corpus") or corpus) != corpus for start in starts):
         sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
-    variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    names = [name for name in VARIABLES if name in os.environ and name != "STEPS"]  # all steps make one run
+    variables = [f"{name}={os.environ[name]}" for name in names]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     start = {"commit": commit(), "command": shlex.join([*variables, *command]), "begun": now, "corpus": corpus}
+    start |= {"trained": (run / "trained").exists(), "versions": versions(), "machine": machine()}
     with open(run / STARTS, "a", encoding="utf-8") as file:
         file.write(json.dumps(start) + "\n")
 
@@ -71,7 +74,8 @@ def digest(folder: pathlib.Path) -> str:
     """sha256 over names and contents of the binarised data, without the log of the preprocessing."""
     total = hashlib.sha256()
     for file in sorted(file for file in folder.iterdir() if file.suffix in (".bin", ".idx", ".txt")):
-        total.update(f"{file.name}\n{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+        with open(file, "rb") as stream:
+            total.update(f"{file.name}\n{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()
 
 
@@ -103,6 +107,7 @@ def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
 def training(log: pathlib.Path) -> dict:
     """The course of a training, from fairseq-train's log, with the time of all its starts."""
     text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
+    devices = re.findall(r"training on (\d+) devices", text)
     validated = re.findall(r"epoch (\d+) \| valid on .*num_updates (\d+)", text)
     epochs = {int(update): int(epoch) for epoch, update in validated}
     inner = list((points.get("train_inner") or points.get("train", {})).values())  # of intervals, else of epochs
@@ -117,6 +122,7 @@ def training(log: pathlib.Path) -> dict:
     ]
     memory = [values["memory_gb"] for values in inner if "memory_gb" in values]
     return {
+        "processes": int(devices[-1]) if devices else None,
         "updates": max(max(by_update) for by_update in points.values()),
         "epochs": max(int(epoch) for epoch in re.findall(r"epoch (\d+)", text)),
         "ended": why[-1] if why else "the log gives no reason: all requested epochs are done",
@@ -156,18 +162,19 @@ def number(text: str) -> float | str:
 def record(run: pathlib.Path) -> dict:
     data, *options = shlex.split((run / "options").read_text(encoding="utf-8"))
     starts = starts_of(run)
+    trained = ([start for start in starts if not start.get("trained")] or starts)[-1]  # later ones scored, for example
     seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
     return {
         "corpus": {"data": data, "sha256": starts[-1].get("corpus") or digest(PROJECT / data / "data-bin")},
-        "command": starts[-1]["command"],
+        "command": trained["command"],
         "options": shlex.join(options),
         "precision": precision.read_text().strip() if precision.exists() else "float32",
         "seed": int(seed[-1]) if seed else 1,
         "commits": list(dict.fromkeys(start["commit"] for start in starts)),
         "begun": starts[0]["begun"],
         "starts": len(starts),
-        "versions": versions(),
-        "machine": machine(),
+        "versions": trained.get("versions") or versions(),
+        "machine": trained.get("machine") or machine(),
         **(training(log) if (log := run / "train.log").exists() else {}),
         "scores": scores(run),
     }
@@ -185,7 +192,8 @@ def end(run: pathlib.Path) -> None:
     write_record(run / RECORD, found)
 
 
-if __name__ == "__main__":
+@exit_in_one_line("record.py")
+def main() -> None:
     match sys.argv[1:]:
         case "begin", run, data, *command:
             begin(pathlib.Path(run), pathlib.Path(data), command)
@@ -193,3 +201,7 @@ if __name__ == "__main__":
             end(pathlib.Path(run))
         case _:
             sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

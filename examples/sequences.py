@@ -92,7 +92,7 @@ def percentage(right: Iterable[bool]) -> str:
 
 def score(raw: str, translations: str) -> None:
     texts = [pathlib.Path(path) for path in (f"{raw}/train.output", f"{raw}/test.output", translations)]
-    train, expected, given = (text.read_text(encoding="utf-8").splitlines() for text in texts)
+    train, expected, given = map(lines_of, texts)
     if len(expected) != len(given):
         sys.exit(f"sequences.py: {translations} has {len(given)} lines and {texts[1]} has {len(expected)}")
     longest = max(len(line.split()) for line in train)

@@ -203,8 +203,8 @@ def _fault(record: dict) -> str | None:
         for part, texts in entry.get("texts", {}).items():
             if set(texts) != languages or part not in PARTS:
                 return f"{part} of {pair} has to be one of {', '.join(PARTS)}, with a text of each language"
-        if "valid-every" in record and "test" not in entry.get("texts", {}):
-            return f"{pair} has valid-every and so needs texts, with a test"
+        if "valid-every" in record and {*entry.get("texts", {})} != {"train", "test"}:
+            return f"{pair} has valid-every and so needs texts, those of train and test"
         for path in _paths(entry):
             if not isinstance(path, list) or not all(isinstance(step, str) for step in path):
                 return f"{path!r} of {pair} has to be a path, a list of texts in quotes"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import requests
-from tqdm import tqdm
 
 from .errors import PreparationError
 from .locking import locked
+from .parallel import progress
 from .text import sha256
 
 LOCAL = ("127.0.0.1", "::1")  # hosts to which nobody can intercept a connection
@@ -136,20 +136,11 @@ def download(url: str, partial: Path, remote: Remote, session: requests.Session)
         if response.status_code != 206:  # this server ignores ranges and sends the whole file
             have = 0
         total = remote.bytes or have + int(response.headers.get("Content-Length", 0))
-        progress = tqdm(
-            desc=f"fetching {remote.name}",
-            total=total,
-            initial=have,
-            unit="B",
-            unit_scale=True,
-            delay=2,
-            disable=None,
-            leave=False,
-        )
-        with open(partial, "ab" if have else "wb") as stream, progress:
+        bar = progress(None, f"fetching {remote.name}", total=total, initial=have, unit="B", unit_scale=True)
+        with open(partial, "ab" if have else "wb") as stream, bar:
             for chunk in response.iter_content(1 << 14):  # this much is lost when the connection breaks
                 stream.write(chunk)
-                progress.update(len(chunk))
+                bar.update(len(chunk))
     if partial.stat().st_size < total:
         raise requests.ConnectionError(f"only {partial.stat().st_size:,} of {total:,} bytes arrived")
 
@@ -171,7 +162,7 @@ def package_url(remote: Remote, session: requests.Session, index: str | None) ->
     with pypi_simple.PyPISimple(index or pypi_simple.PYPI_SIMPLE_ENDPOINT, session=session) as client:
         try:
             packages = client.get_project_page(remote.package, timeout=(15, 60)).packages
-        except (requests.RequestException, pypi_simple.NoSuchProjectError) as error:
+        except (requests.RequestException, pypi_simple.NoSuchProjectError, ValueError) as error:  # no index at all
             raise PreparationError(
                 f"{remote.name}: the request to the package index failed ({reason(error)}); "
                 f"check the network and pip's index-url, or {REMEDY}"

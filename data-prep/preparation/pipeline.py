@@ -96,6 +96,8 @@ class Preparation:
         """Every stage, with the options on which it depends besides the earlier stages."""
         limits = {"max_length": self.max_length, "max_ratio": self.max_ratio}
         split = {"held_out": self.held_out, "max_pairs": self.max_pairs}
+        if self.as_published:
+            split["valid_every"] = self.source.valid_every
         stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
         self.attribute()
         tokens = {"lowercase": self.lowercase}

@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from .errors import PreparationError
+
+RESERVED = {"<s>", "<pad>", "</s>"}  # Moses escapes < and >
 CACHE = 300_000  # the most words that a process caches: about 100 MB
 
 # If none of these occurs, no rule of the normaliser applies.
@@ -50,6 +53,8 @@ def tokeniser(language: str, normalise: bool = True) -> Callable[[str], str]:
 def tokenise_lines(
     lines: list[str], language: str, lowercase: bool, normalise: bool = True, tokenise: bool = True
 ) -> list[str]:
-    """Each line, optionally tokenised and lower-cased."""
+    """Each line, optionally tokenised (or else without words that fairseq reserves) and lower-cased."""
+    if not tokenise and (reserved := next((w for line in lines for w in line.split() if w in RESERVED), None)):
+        raise PreparationError(f"the text in {language} has the word {reserved}, which fairseq reserves; replace it")
     tokenise = tokeniser(language, normalise) if tokenise else str
     return [tokenise(line).lower() if lowercase else tokenise(line) for line in lines]

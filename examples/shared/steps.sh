@@ -48,6 +48,7 @@ for argument in "$@"; do
     --autocast=*) precision=${argument#--autocast=} ;;
     --max-update) before=--max-update= ; continue ;;
     --max-update=*) UPDATES=${argument#--max-update=} ;;  # other settings depend on it
+    --arch | --arch=* | -a) fail "$argument: name the model with FAMILY=..., in the quickstart also with ARCH=..." ;;
     --log-format | --log-format=*) fail "$argument: omit it, because the run's record is made of the log" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
@@ -123,7 +124,7 @@ write_to() {  # output, errors, command ...
 }
 
 write_translations() {  # fairseq-generate's output with its lines D-NUMBER <tab> score <tab> translation, file
-  grep '^D-' "$1" | sort -t- -k2n | cut -f3- > "$2.partial"
+  grep -a '^D-' "$1" | sort -t- -k2n | cut -f3- > "$2.partial"
   mv "$2.partial" "$2"
 }
 
@@ -159,7 +160,10 @@ train() {
     else run await_precision "$run/precision"; fi
     command=(in_precision "$run/precision" "${command[@]}")
   fi
-  run log_and_show "$run/$log" "${command[@]}"
+  # A kill may have come between the end of the training and its mark.
+  if [ -n "$dry_run" ] || ! tail -n 1 "$run/$log" 2>/dev/null | grep -q "done training in"; then
+    run log_and_show "$run/$log" "${command[@]}"
+  fi
   [ -n "$dry_run" ] || touch "$run/trained"
 }
 
@@ -219,8 +223,12 @@ step() {  # name [remedy if it fails]
   set -e
   [ $status != 0 ] || return 0
   case $status in 130 | 141) exit $status ;; esac  # Ctrl-C, or nobody reads the output
-  # Nothing is trained yet, so that other options may follow.
-  [ "$1" != train ] || [ -e "$run/checkpoint_last.pt" ] || rm -f "$run/options" "$run/batch"
+  # Nothing is trained yet, so that other options may follow, and the record is not of this try.
+  if [ "$1" = train ] && [ ! -e "$run/checkpoint_last.pt" ]; then
+    rm -f "$run"/{options,batch,chosen,starts.jsonl}
+    [ ! -e "$run/$log" ] || mv -f "$run/$log" "$run/failed.$log"
+    log=failed.$log
+  fi
   case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
   if [ -e "$output" ]; then  # the process's own error, without torchrun's forty lines about the others
     tail -n 100 "$output" | sed "/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d; / | {'_name'/d" | tail -n 20 >&2
@@ -240,6 +248,9 @@ refuse_another_run() {
   if [ -s "$run/batch" ] && [ "$(cat "$run/batch")" != "${batch:-}" ]; then
     fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
   fi
+  if [ -e "$run/average.pt" ] && [ -s "$run/chosen" ] && [ "$(cat "$run/chosen")" != "${chosen:-}" ]; then
+    fail "$run contains the result of $(cat "$run/chosen"); name another folder: OUTPUT=..."
+  fi
 }
 
 open_run() {  # before anything is written to the folder
@@ -254,6 +265,7 @@ open_run() {  # before anything is written to the folder
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
     [ -z "${batch:-}" ] || echo "$batch" > "$run/batch"
+    [ -z "${chosen:-}" ] || echo "$chosen" > "$run/chosen"
     python examples/record.py begin "$run" "$data/data-bin" "${typed[@]}"
   fi
 }

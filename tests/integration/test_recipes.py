@@ -49,6 +49,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     assert other.returncode == 1
     assert "a run with other options" in other.stderr and "OUTPUT=" in other.stderr
     assert "contains a run with BATCH=" in (other := recipe(BATCH=777)).stderr and other.returncode == 1
+    assert "contains the result of AVERAGE=2;" in (other := recipe(AVERAGE=1)).stderr and other.returncode == 1
 
 
 def test_texts_of_different_lengths_are_not_prepared(checkout, recipe, mirror, tmp_path):
@@ -123,8 +124,21 @@ def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp
     """As after a misspelt one."""
     stand_in("fairseq-train", '[[ "$*" == *" --dropout "*" --dropout "* ]]')
     assert recipe("--droput", "0.2", "--autocast", "off", STEPS="train").returncode == 1
+    assert (tmp_path / "run/failed.train.log").exists() and not (tmp_path / "run/train.log").exists()
     done = recipe("--dropout", "0.2", "--autocast", "off", STEPS="train")
     assert done.returncode == 0 and (tmp_path / "run/trained").exists(), done.stderr
+    assert len((tmp_path / "run/starts.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_path):
+    """As after a kill between its end and the mark."""
+    stand_in(
+        "fairseq-train", f'echo x >> {tmp_path}/trained; echo "| INFO | fairseq_cli.train | done training in 2.0 s"'
+    )
+    for _ in range(2):
+        assert recipe("--autocast", "off", STEPS="train").returncode == 0
+        (tmp_path / "run/trained").unlink()
+    assert (tmp_path / "trained").read_text() == "x\n"
 
 
 def test_translating_chooses_the_precision_of_its_own_machine(recipe, stand_in, tmp_path):

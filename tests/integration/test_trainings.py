@@ -108,7 +108,7 @@ def test_letters_to_sounds_with_every_family(checkout, tmp_path, family):
         (tmp_path / f"fre.{part}.tsv").write_text(table)
     theirs = "".join(f"{' '.join(word)}\t{' '.join(word)}\n" for word in words)
     (tmp_path / "fre.test.published-output.tsv").write_text(theirs)
-    variables = {"SMOKE": "1", "GPUS": "0", "LANGUAGE": "fre", "MIRROR": tmp_path, "OUTPUT": tmp_path / "run"}
+    variables = {"SMOKE": "1", "GPUS": "0", "SOURCE": "fre", "MIRROR": tmp_path, "OUTPUT": tmp_path / "run"}
     env = {name: str(value) for name, value in (variables | {"FAMILY": family}).items()}
     run("bash", checkout / "examples/g2p.sh", "--num-workers", "0", cwd=checkout, env=env)
     score = (tmp_path / "run/score.txt").read_text()

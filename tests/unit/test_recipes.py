@@ -172,9 +172,14 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("wmt14.sh", {"GPUS": 4, "PROCESSES": 2}, ["PROCESSES is 2 and GPUS 4", "GPUS=0"]),
         ("wmt14.sh", {"GPUS": 2, "MASTER_PORT": "first:29500"}, ["MASTER_PORT is first:29500", "whole number"]),
         ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
-        ("wmt14.sh", {"UPDATES": 3, "AVERAGE": 5}, ["UPDATES is 3 and AVERAGE 5", "too few checkpoints"]),
         ("quickstart.sh", {"FAMILY": "transformer"}, ["transformer_tiny is fairseq's own"]),
         ("quickstart.sh", {"SEED": "first"}, ["SEED is first", "whole number"]),
+        ("quickstart.sh", {"OUTPUT": "runs/a:b"}, ["OUTPUT=runs/a:b", "no colon"]),
+        ("multi30k.sh", {"OUTPUT": "runs/a:b"}, ["OUTPUT=runs/a:b", "no colon"]),
+        ("multi30k.sh", {"CHOOSE": "loss", "AVERAGE": 5}, ["AVERAGE=5", "CHOOSE=loss one checkpoint"]),
+        ("multi30k.sh", {"SIZE": "big"}, ["SIZE=big has no effect"]),
+        ("ted.sh", {"TARGET": "gl"}, ["TARGET=gl has no effect"]),
+        ("wmt14.sh", {"SOURCE": "de"}, ["SOURCE=de has no effect"]),
         ("quickstart.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("g2p.sh", {"AVERAGE": 5}, ["AVERAGE=5", "best checkpoint alone"]),
         ("sequences.sh", {"AVERAGE": 2}, ["AVERAGE=2", "last checkpoint alone"]),
@@ -184,13 +189,15 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("quickstart.sh", {"MINUTES": "7,5"}, ["MINUTES is 7,5", "number above 0, such as 7 or 0.5"]),
         ("quickstart.sh", {"MINUTES": "0.0"}, ["MINUTES is 0.0", "above 0"]),
-        ("g2p.sh", {"LANGUAGE": "en_GB:en"}, ["LANGUAGE=en_GB:en", "fre, hun and kor"]),
+        ("g2p.sh", {"SOURCE": "en"}, ["SOURCE=en", "fre, hun and kor"]),
         ("g2p.sh", {"GPUS": 0, "PROCESSES": 3}, ["3 processes", "divides 400"]),
         ("parsing.sh", {"SIZE": "huge"}, ["SIZE=huge", "tiny, base and big"]),
         ("parsing.sh", {"TREEBANK": "/no/where"}, ["TREEBANK=/no/where", "no such folder"]),
         ("parsing.sh", {"PARSED": "/tmp"}, ["PARSED", "TREEBANK=FOLDER"]),
         ("parsing.sh", {"TREEBANK": "/tmp", "SIZE": "big"}, ["SIZE=big", "PARSED=FOLDER"]),
         ("parsing.sh", {"TREEBANK": "/tmp", "PARSED": "/tmp", "SIZE": "base"}, ["SIZE=base", "SIZE=big"]),
+        ("parsing.sh", {"SIZE": "base"}, ["SIZE=base needs a treebank", "TREEBANK=FOLDER"]),
+        ("parsing.sh", {"TREEBANK": "/tmp", "SIZE": "tiny"}, ["SIZE=tiny is for the sample"]),
         ("parsing.sh", {"MIRROR": "/tmp"}, ["MIRROR=/tmp", "TREEBANK=FOLDER"]),
     ],
 )
@@ -216,7 +223,7 @@ def test_checkpoints_go_where_the_other_steps_look_for_them(typed):
 @pytest.mark.parametrize("family", (*FAMILIES, "transformer"))
 def test_letters_to_sounds(family, tmp_path):
     """The settings published for SIGMORPHON 2021; what they leave out are fairseq's defaults."""
-    text = plan("g2p.sh", FAMILY=family, LANGUAGE="kor", MIRROR=tmp_path)
+    text = plan("g2p.sh", FAMILY=family, SOURCE="kor", MIRROR=tmp_path)
     shape = "--{0}-embed-dim 256 --{0}-ffn-embed-dim 1024"
     assert all(shape.format(side) in text for side in ("encoder", "decoder"))
     for side in ("encoder", "decoder"):
@@ -413,6 +420,20 @@ def test_what_follows_the_recipe_wins():
     assert re.search(r"^choose_precision runs/\S+/precision off$", train, re.MULTILINE)
 
 
+def test_a_model_and_a_seed_are_named_by_variables():
+    """Names of folders, headings and settings depend on them."""
+    assert "FAMILY=" in plan("multi30k.sh", "--arch", "relative_transformer_tiny", ok=False)
+    assert "ARCH=" in plan("quickstart.sh", "--arch=relative_transformer_tiny", ok=False)
+    assert "SEED=" in plan("multi30k.sh", "--seed=3", ok=False)
+
+
+def test_translations_of_text_with_nul(tmp_path):
+    (tmp_path / "log").write_bytes(b"S-1\ta\0b\nD-1\t-1\tsecond\nD-0\t-1\tfirst\n")
+    (function,) = re.findall(r"^write_translations\(\) .*?^}", (EXAMPLES / "shared/steps.sh").read_text(), re.M | re.S)
+    done = bash("-euc", f"{function}\nwrite_translations log out", env=os.environ, cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "out").read_text() == "first\nsecond\n"
+
+
 @pytest.mark.parametrize("typed", [["--max-update", "1200"], ["--max-update=1200"]])
 def test_a_number_of_updates_changes_what_depends_on_it(typed):
     for recipe in ("wmt14.sh", "quickstart.sh"):
@@ -586,23 +607,21 @@ def test_slurms_script_is_for_slurm():
     assert done.returncode == 1 and "sbatch examples/slurm.sbatch examples/wmt14.sh" in done.stderr
 
 
-@pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by epoch"), (2, "--last 2 --by epoch"), (0, "_last.pt")])
-def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expected):
-    for name in (
-        "checkpoint_last.pt",
-        "checkpoint_best.pt",
-        "checkpoint_1_25.pt",
-        *map("checkpoint{}.pt".format, range(saved)),
-    ):
+@pytest.mark.parametrize("by, other", [("epoch", "checkpoint_1_25.pt"), ("update", "checkpoint1.pt")])
+@pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by "), (2, "--last 2 --by "), (0, "_last.pt")])
+def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expected, by, other):
+    numbered = {"epoch": "checkpoint{}.pt", "update": "checkpoint_2_{}.pt"}[by]
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt", other, *map(numbered.format, range(saved))):
         (tmp_path / name).touch()
+    expected += by if expected.endswith(" ") else ""
     scripts = "".join((EXAMPLES / name).read_text() for name in ("recipe.sh", "shared/steps.sh"))
     functions = re.findall(r"^(?:average_what_there_is|average_last)\(\) .*?^}", scripts, re.M | re.S)
-    settings = f'dry_run="" run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by epoch)'
+    settings = f'dry_run="" run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by {by})'
     done = bash(
         "-euc", f'{settings}; {"; ".join(functions)}; average_what_there_is; echo "${{averaged[@]}}"', env=os.environ
     )
     assert done.returncode == 0 and done.stdout.endswith(f"{expected}\n"), done.stderr
-    assert ("training ended after" in done.stdout) == (saved < 3)
+    assert ("training ended with fewer" in done.stdout) == (saved < 3)
 
 
 def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):

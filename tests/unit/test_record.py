@@ -44,6 +44,25 @@ def test_a_damaged_list_of_starts_is_one_line(record, tmp_path):
         record.begin(tmp_path, tmp_path / "no-data", ["recipe.sh"])
 
 
+def test_a_record_is_of_the_training_not_of_later_steps(record, tmp_path, monkeypatch):
+    data, run = tmp_path / "data", tmp_path / "run"
+    for folder in (data, run):
+        folder.mkdir()
+    (data / "dict.fr.txt").write_text("a 1\n")
+    (run / "options").write_text(f"{data} --seed 3")
+    for name, text in (("generate.log", ""), ("score.txt", "BLEU|x = 1.0 2/3")):
+        (run / name).write_text(text)
+    monkeypatch.setenv("STEPS", "train")
+    monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
+    record.begin(run, data, ["first.sh"])
+    (run / "trained").touch()
+    monkeypatch.setattr(record, "machine", lambda: {"cpu": "another"})
+    record.begin(run, data, ["second.sh"])
+    found = record.record(run)
+    assert found["command"].endswith("first.sh") and "STEPS" not in found["command"]
+    assert found["machine"] == {"cpu": "the first"} and found["starts"] == 2
+
+
 def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
     found = {"corpus": {"sha256": "1"}, "scores": {"sacreBLEU": {"score": 2.0}}}
     monkeypatch.setattr(record, "record", lambda run: json.loads(json.dumps(found)))

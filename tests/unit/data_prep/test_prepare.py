@@ -61,7 +61,9 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["tatoeba"], ("fr", "fr"), ["both fr"]),
         (["tatoeba"], ("../fr", "en"), ["not a language code"]),
         (["tatoeba"], ("FR", "en"), ["'FR' is not a language code"]),
-        (["tatoeba"], ("zh-CN", "en"), ["'zh-CN' is not a language code", "pt_BR"]),  # fairseq infers zh and CN
+        (["tatoeba"], ("zh-CN", "en"), ["'zh-CN' is not a language code", "fr"]),  # fairseq infers zh and CN
+        (["tatoeba"], ("pt_BR", "en"), ["no rules for pt_BR", "give pt"]),
+        (["tatoeba", "--lower"], ("fr", "en"), ["unrecognized arguments: --lower"]),
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
         (["tatoeba", "--test", "a", "b"], ("fr", "en"), ["--train"]),
@@ -153,6 +155,24 @@ def test_tokens_stay_as_they_are(capsys, tmp_path):
     text = PreparedText(preparation_of(out / "data-bin"), "th", "en")
     for sentence in (pairs[7][0], "แอปเปิ้ล"):
         assert text.decode(text.encode(sentence)) == sentence
+
+
+def test_words_that_fairseq_reserves(capsys, tmp_path):
+    """Moses escapes them, but tokens of the reader's choice stay as they are."""
+    pairs = [(f"a{number} </s> b", f"c{number} d") for number in range(200)]
+    status, _, said = prepared(capsys, tmp_path, pairs, "--held-out", "20", "--pretokenised")
+    assert status == 1 and "the text in fr has the word </s>, which fairseq reserves; replace it" in said
+    assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
+
+
+def test_texts_that_would_be_replaced(capsys, tmp_path):
+    """Those of an earlier preparation in the same folder."""
+    pairs = [(f"a{number} b", f"c{number} d") for number in range(200)]
+    assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
+    raw = tmp_path / "out/raw"
+    before = (raw / "train.fr").read_text()
+    status, said = run(capsys, tmp_path, "--train", raw / "train.fr", raw / "train.en")
+    assert status == 1 and "raw/train.fr is a file of --output" in said and (raw / "train.fr").read_text() == before
 
 
 def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):
