@@ -139,6 +139,8 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
             if (value := getattr(cfg, name)) != default:
                 option = f"--{name.replace('_', '-')} {value}"
                 yield f"{option} does not go with --branch-weights random, which evaluates with 1/M: omit one of them"
+    if cfg.absolute_positions == "omit" and (cfg.encoder.learned_pos or cfg.decoder.learned_pos):
+        yield "--encoder-learned-pos and --decoder-learned-pos need --absolute-positions add: add it, or omit them"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():

@@ -48,6 +48,11 @@ def test_heads_that_do_not_divide_the_width_are_refused(build):
         build("vaswani_transformer_base", decoder_attention_heads=3)
 
 
+def test_learned_positions_need_positions(build):
+    with pytest.raises(InputError, match="need --absolute-positions add"):
+        build("relative_transformer_base", encoder_learned_pos=True)
+
+
 def test_all_faults_are_reported_at_once(build):
     with pytest.raises(InputError, match="--export .*; --dropout 1.5: .*; --encoder-embed-dim .*-heads 3: "):
         build("vaswani_transformer_base", export=True, dropout=1.5, encoder_attention_heads=3)

@@ -34,9 +34,9 @@ class Cache:
 
     def trim(self, length: int) -> None:
         """Forgets all but the last `length` positions."""
-        last = slice(max(0, self.length - length), self.length)
-        self.keys, self.values, self.length = self.keys[last], self.values[last], last.stop - last.start
-        self.padding = None if self.padding is None else self.padding[:, last]
+        first = max(0, self.length - length)
+        self.keys, self.values, self.length = self.keys[first:], self.values[first:], self.length - first
+        self.padding = None if self.padding is None else self.padding[:, first:]
 
     def reorder(self, order: Tensor, *_) -> None:
         """Row i continues row order[i]."""

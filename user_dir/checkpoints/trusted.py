@@ -40,8 +40,8 @@ def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None)
     """
     for group in GROUPS.keys() & {*cfg}:
         (option, classes), given = GROUPS[group], as_dict(cfg[group]) or {}
-        for name in {given[key] for key in ("_name", option) if given.get(key)} or {None}:
-            if name not in classes:
+        for name in [given[key] for key in ("_name", option) if given.get(key) is not None] or [None]:
+            if not isinstance(name, str) or name not in classes:
                 raise InputError(f"{source} has the unknown {group} {name}: import the module that registers it")
             if classes[name].__module__.startswith("fairseq.") and classes[name] not in KNOWN:
                 reason = "which may run code in its options: use fairseq's own commands if you trust it"
@@ -53,8 +53,9 @@ def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None)
         largest |= {"layers": len(sizes), **dict.fromkeys(("dim", "distance", "branches"), sum(sizes))}
         largest |= dict.fromkeys(("source_positions", "target_positions"), max(sum(sizes), 2**20))  # also sinusoids
     for option, value in (as_dict(cfg.get("model")) or {}).items():
-        most = [number for ending, number in largest.items() if option.endswith(ending)]
-        too_large = value and most and not (isinstance(value, int) and value <= most[0])
+        most = [number for ending, number in largest.items() if str(option).endswith(ending)]
+        unset = value is None or isinstance(value, str) and not value
+        too_large = most and not (unset or isinstance(value, int) and value <= most[0])
         if too_large or as_dict(value) is not None:  # fairseq-train saves no options within an option
             reason = "which fairseq would run, or build without end: do not use it"
             raise InputError(f"{source} has {option} {value}, {reason}")

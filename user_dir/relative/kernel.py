@@ -6,7 +6,7 @@ summed by distance) w^V (`sum_by_distance`). Both need n·(2k+1) numbers a head,
 Scores and weights exist for a block of queries at a time. Keys that are k or more positions away from all queries of a
 block get one number a query, without an index. For long sentences no weights are kept: the derivative computes them
 again (as in Dao et al. 2022, https://arxiv.org/abs/2205.14135), with the same random numbers for dropout. So memory
-grows with n, not n².
+grows with n, not n², except for the mask [B, T, T] of a decoder's batch with padding.
 
 Shapes: h heads, B batch, T queries, S keys, d_k and d_v per head, r = 2·radius+1 rows of a table. Heads come first in
 memory, [h, B, …]: products with keys and values are then one batch of p ≤ h·B matrices, those with the tables one of h,
@@ -79,6 +79,7 @@ class RelativeAttention(torch.autograd.Function):
         return z.transpose(0, 1).to(ctx.narrow), all_weights
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, grad_z, grad_weights):
         q, k, v, table_k, table_v, sums_v, *kept = ctx.saved_tensors  # q / √d_k
         grad_z = heads_first(grad_z, q.dtype)

@@ -58,8 +58,8 @@ def refuse(path: pathlib.Path, cfg) -> None:
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
             faults.append(f"another --…-{name.replace('_', '-')} in the decoder")
-    if {cfg.decoder.input_dim, cfg.decoder.output_dim} != {cfg.decoder.embed_dim}:
-        faults.append("another --decoder-input-dim or --decoder-output-dim than --decoder-embed-dim")
+    if cfg.decoder.output_dim != cfg.decoder.embed_dim:
+        faults.append("another --decoder-output-dim than --decoder-embed-dim")
     if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
         faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
     if faults:

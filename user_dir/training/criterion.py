@@ -118,6 +118,7 @@ class ProjectedLoss(torch.autograd.Function):
         return loss, nll_loss, correct
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, grad: Tensor, *_):
         gradients = ctx.saved_tensors
         if grad.device.type != "cpu" or grad != 1:

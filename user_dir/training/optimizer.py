@@ -57,6 +57,7 @@ class FusedAdam(FairseqAdam):
     """
 
     trains_branch_weights = True
+    _step_supports_amp_scaling = True  # read by torch's GradScaler: with --amp fairseq has unscaled the gradients
 
     def __init__(self, cfg: FusedAdamConfig, params):
         FairseqOptimizer.__init__(self, cfg)
@@ -72,7 +73,7 @@ class FusedAdam(FairseqAdam):
             (self.branch_training,) = {p.param_group for p in branch}
             self.branch_training.adopted = True
             others = [p for p in params if not isinstance(getattr(p, "param_group", None), BranchTraining)]
-            groups = [{"params": others}, {"params": branch, "weight_decay": 0.0, "updates": 0}]
+            groups = [{"params": others}, {"params": branch, "updates": 0}]
         if any(p.dtype in HALF for p in params):
             self._optimizer = Adam(groups, **self.optimizer_config)
         else:
@@ -80,20 +81,14 @@ class FusedAdam(FairseqAdam):
                 self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
             except ValueError as error:
                 raise InputError(f"{error}: change --lr, --adam-betas, --adam-eps or --weight-decay") from error
-        self.set_branch_lr()
 
-    def set_branch_lr(self):
-        """Sets the learning rate of the branch weights' next update."""
-        if self.branch_training is not None:
-            group = self.param_groups[1]
-            next_update = group["updates"] + 1
-            rate = self.branch_training.learning_rate(next_update, self.cfg.branch_warmup_updates)
-            last = self.cfg.branch_frozen_updates
-            group["lr"] = 0.0 if 0 < last and self.cfg.max_update - last < next_update else rate
-
-    def set_lr(self, lr):
-        super().set_lr(lr)
-        self.set_branch_lr()
+    def set_up_branches(self):
+        """Sets the branch weights' rate for the next update; a scheduler or overrides may have changed all groups."""
+        group = self.param_groups[1]
+        group["weight_decay"], group["updates"] = 0.0, group["updates"] + 1
+        rate = self.branch_training.learning_rate(group["updates"], self.cfg.branch_warmup_updates)
+        last = self.cfg.branch_frozen_updates
+        group["lr"] = 0.0 if 0 < last and self.cfg.max_update - last < group["updates"] else rate
 
     def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
         norm = super().clip_grad_norm(max_norm, aggregate_norm_fn)
@@ -115,20 +110,16 @@ class FusedAdam(FairseqAdam):
         )
 
     def step(self, *args, **kwargs):
+        if getattr(self, "found_inf", 0):  # GradScaler sets it: an overflow with --amp
+            return
+        if self.branch_training is not None:
+            self.set_up_branches()
         super().step(*args, **kwargs)
         if self.branch_training is not None:
             group = self.param_groups[1]
             if self.branch_training.simplex and group["lr"] > 0:  # a projection could change the last bit when frozen
                 project_(group["params"])
             metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
-            group["updates"] += 1
-            self.set_branch_lr()
-
-    def load_state_dict(self, state_dict, optimizer_overrides=None):
-        super().load_state_dict(state_dict, optimizer_overrides)
-        if self.branch_training is not None:
-            self.param_groups[1]["weight_decay"] = 0.0  # --optimizer-overrides are for the other parameters
-            self.set_branch_lr()
 
     @property
     def supports_flat_params(self):

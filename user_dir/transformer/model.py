@@ -2,6 +2,7 @@
 
 import functools
 
+import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
@@ -137,7 +138,7 @@ class TransformerDecoder(TransformerDecoderBase):
         alignment_layer=None,
         alignment_heads=None,
     ):
-        """As fairseq's, which always returns the last layer's attention weights; this does only if they are read.
+        """As fairseq's, which always returns the last layer's attention weights; this does only if they may be read.
 
         They cost a product and a softmax outside the fused attention at every step of training and of beam search.
         """
@@ -149,6 +150,10 @@ class TransformerDecoder(TransformerDecoderBase):
         return super().extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
+
+    def buffered_future_mask(self, tensor):
+        with torch.inference_mode(False):  # it is kept, and training, which may follow, saves it
+            return super().buffered_future_mask(tensor)
 
     @functools.cached_property
     def attentions(self) -> list[MultiheadAttention]:

@@ -70,7 +70,8 @@ class ResidualBranchedAttention(BranchedAttention):
     def upgrade_state_dict_named(self, state_dict: dict, name: str) -> None:
         """Called by fairseq with a checkpoint; one saved before `bias_count` existed keeps its b in each h_i."""
         super().upgrade_state_dict_named(state_dict, name)
-        state_dict.setdefault(f"{name}.bias_count", torch.tensor(float(self.branches)))
+        if f"{name}.out_proj.bias" in state_dict:  # not for a part of the model that is not in it
+            state_dict.setdefault(f"{name}.bias_count", torch.tensor(float(self.branches)))
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         """The formula above: heads [T, B, h, d_v] of the queries [T, B, d] → [T, B, d]"""

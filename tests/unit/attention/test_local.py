@@ -58,7 +58,7 @@ def test_cached_self_attention_equals_full(kind, neighbourhood):
     for part in x.split(1):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
         cache = cache_of(module, state)
-        assert cache.length == len(cache.keys) <= module.radius
+        assert cache.length <= module.radius and len(cache.keys) <= 2 * module.radius
     torch.testing.assert_close(torch.cat(outputs), full)
 
 

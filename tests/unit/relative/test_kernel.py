@@ -61,6 +61,13 @@ def test_trains_after_a_call_under_inference_mode():
     assert torch.equal(output, expected) and torch.isfinite(module.relative_keys.grad).all()
 
 
+def test_a_second_derivative_is_refused():
+    module, x = build_attention(), torch.randn(6, 3, MODEL, dtype=torch.double, requires_grad=True)
+    (gradient,) = torch.autograd.grad(module(x, x, x, need_weights=False)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_memory_grows_with_length(monkeypatch):
     """The peak of a call with its derivative doubles with the length: no [n, n] is in memory."""
     monkeypatch.setattr(relative_kernel, "SCORES", 1)

@@ -220,7 +220,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
         ("vaswani_transformer", {"attention_key_dim": 3}, r"keys of another size .*\(--attention-key-dim 3\)"),
         ("vaswani_transformer", {"restricted_attention": "both"}, "self-attention to a neighbourhood"),
         ("vaswani_transformer", {"encoder_normalize_before": True}, "another --…-normalize-before in the decoder"),
-        ("vaswani_transformer", {"decoder_output_dim": 24}, "another --decoder-input-dim or --decoder-output-dim"),
+        ("vaswani_transformer", {"decoder_output_dim": 24}, "another --decoder-output-dim than"),
         ("vaswani_transformer", {**PRE_NORM, "no_decoder_final_norm": True}, r"\(--no-decoder-final-norm\)"),
     ],
 )

@@ -1,5 +1,6 @@
 """fused_adam: Adam's equations; for κ and α a learning rate of their own, freezing, and the simplex."""
 
+import argparse
 import copy
 import math
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from fairseq import optim
 from fairseq.logging import metrics
+from fairseq.optim.amp_optimizer import AMPOptimizer
 
 from user_dir.errors import InputError
 from user_dir.training.optimizer import FusedAdamConfig
@@ -108,9 +110,9 @@ def test_learning_rate_from_the_first_update_beside_any_schedule():
     for t in range(1, 13):
         optimizer.set_lr(0.1 / t)  # as fairseq's schedulers do
         assert optimizer.get_lr() == optimizer.param_groups[0]["lr"] == 0.1 / t
-        assert optimizer.param_groups[1]["lr"] == pytest.approx(branch_rate(t, 5), rel=1e-12)
         before = copies(model.branches())
         update(model, optimizer, t)
+        assert optimizer.param_groups[1]["lr"] == pytest.approx(branch_rate(t, 5), rel=1e-12)
         if t == 1:
             for old, new, parameter in zip(before, model.branches(), model.branches()):
                 expected = old - branch_rate(1, 5) * parameter.grad.sign()
@@ -122,7 +124,45 @@ def test_the_papers_settings_are_the_defaults():
     model = Branched()
     for t, divisor in ((1, 8000), (400, 20), (1600, 40)):
         assert branch_rate(t) == pytest.approx(BRANCH_SCALE / divisor)
-    assert fused_adam(model).param_groups[1]["lr"] == pytest.approx(branch_rate(1))
+    optimizer = fused_adam(model)
+    update(model, optimizer, 1)
+    assert optimizer.param_groups[1]["lr"] == pytest.approx(branch_rate(1))
+
+
+def test_another_rate_and_decay_from_outside_do_not_stay():
+    """As ReduceLROnPlateau sets the one, and --optimizer-overrides the other with --amp: in all groups."""
+    model = Branched()
+    optimizer = fused_adam(model)
+    for t in range(1, 4):
+        for group in optimizer.param_groups:
+            group["lr"], group["weight_decay"] = 0.1, 0.5
+        update(model, optimizer, t)
+        branches = optimizer.param_groups[1]
+        assert branches["lr"] == pytest.approx(branch_rate(t)) and branches["weight_decay"] == 0
+
+
+@pytest.mark.parametrize("scale", [2.0**7, 2.0**17])
+def test_the_scale_of_amp_does_not_matter(scale):
+    """fairseq unscales the gradients of torch's optimizer, and GradScaler would do it again before our step."""
+    models = [Branched(), Branched()]
+    options = argparse.Namespace(fp16_init_scale=1, min_loss_scale=0)
+    optimizers = [fused_adam(model, amp=True) for model in models]
+    configuration = argparse.Namespace(common=options, optimizer=None)
+    scaled = AMPOptimizer(configuration, models[1].parameters(), optimizers[1])
+    scaled._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    for t in range(1, 4):
+        update(models[0], optimizers[0], t)
+        scaled.zero_grad()
+        scaled.backward(models[1].loss(t))
+        scaled.clip_grad_norm(0.0)
+        scaled.step()
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    scaled.zero_grad()
+    scaled.backward(models[1].loss(4) * math.inf)
+    scaled.step()
+    assert scaled.scaler.get_scale() == scale / 2 and optimizers[1].param_groups[1]["updates"] == 3
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 def test_others_are_updated_as_by_adamw_and_branches_do_not_decay():

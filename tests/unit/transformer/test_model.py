@@ -151,6 +151,16 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 
 
 @every_architecture
+def test_trains_after_a_call_under_inference_mode(build, batch, arch, norm):
+    """The decoder keeps the mask of the future."""
+    batch["prev_output_tokens"] = batch["prev_output_tokens"].clamp_min(4)  # without padding
+    model = build(arch, **norm)
+    with torch.inference_mode():
+        model(**batch)
+    model.train()(**batch)[0].sum().backward()
+
+
+@every_architecture
 @pytest.mark.parametrize("residual", ["per_branch", "shared", "none"])
 def test_autocast_of_targets_of_one_word(build, batch, arch, norm, residual):
     """In batches of several sentences and of one: for so few tokens branches do not multiply their matrices first."""
