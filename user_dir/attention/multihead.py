@@ -113,7 +113,6 @@ class MultiheadAttention(modules.MultiheadAttention):
         need_weights: bool = True,
         static_kv: bool = False,
         attn_mask: Tensor | None = None,
-        before_softmax: bool = False,
         need_head_weights: bool = False,
     ):
         """Multi-head attention, called as fairseq calls its own.
@@ -135,8 +134,6 @@ class MultiheadAttention(modules.MultiheadAttention):
         Raises:
             ValueError: for several queries with a cache; fairseq's decoder passes one, even for forced prefixes
         """
-        if before_softmax:
-            raise NotImplementedError("scores before the softmax are not kept by this attention")
         returned = need_weights or need_head_weights
         needed = returned or bool(self.observers)
         heads, weights = self.compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, needed)

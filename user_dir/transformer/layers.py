@@ -85,6 +85,9 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         super().__init__(cfg)
         self.need_attn = False  # the decoder requests the weights of a layer by the argument need_attn
 
+    def make_generation_fast_(self, **kwargs) -> None:
+        """fairseq's would make every layer return its weights, of which --print-alignment prints one layer's."""
+
     def build_self_attention(self, embed_dim, cfg, **kwargs):
         return self.build(cfg, "self", self_attention=True)
 
@@ -192,7 +195,7 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
             key_padding_mask=encoder_padding_mask,
             incremental_state=incremental_state,
             static_kv=True,
-            need_weights=need_attn or (not self.training and self.need_attn),
+            need_weights=need_attn,
             need_head_weights=need_head_weights,
         )
         return x, weights, None

@@ -151,6 +151,14 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 
 
 @every_architecture
+def test_one_layer_gives_the_weights_of_an_alignment(build, arch, norm):
+    """--print-alignment: fairseq would make every layer compute them."""
+    model = build(arch, **norm)
+    model.make_generation_fast_(need_attn=True)
+    assert model.decoder.need_attention and not any(layer.need_attn for layer in model.decoder.layers)
+
+
+@every_architecture
 def test_trains_after_a_call_under_inference_mode(build, batch, arch, norm):
     """The decoder keeps the mask of the future."""
     batch["prev_output_tokens"] = batch["prev_output_tokens"].clamp_min(4)  # without padding
