@@ -160,10 +160,9 @@ train() {
     else run await_precision "$run/precision"; fi
     command=(in_precision "$run/precision" "${command[@]}")
   fi
-  # A kill may have come between the end of the training and its mark.
-  if [ -n "$dry_run" ] || ! tail -n 1 "$run/$log" 2>/dev/null | grep -q "done training in"; then
-    run log_and_show "$run/$log" "${command[@]}"
-  fi
+  # A kill may have come between the end of the training and its mark; going on would be one update more.
+  { [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] && tail -n 1 "$run/$log" | grep -q "done training in"; } \
+    2>/dev/null || run log_and_show "$run/$log" "${command[@]}"
   [ -n "$dry_run" ] || touch "$run/trained"
 }
 

@@ -135,6 +135,8 @@ def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_pa
     stand_in(
         "fairseq-train", f'echo x >> {tmp_path}/trained; echo "| INFO | fairseq_cli.train | done training in 2.0 s"'
     )
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/checkpoint_last.pt").touch()
     for _ in range(2):
         assert recipe("--autocast", "off", STEPS="train").returncode == 0
         (tmp_path / "run/trained").unlink()
