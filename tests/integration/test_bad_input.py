@@ -127,6 +127,7 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
 
     check("--truncate-source")
     check("--truncate-source --max-tokens 4", max_tokens_valid=500)
+    check("--truncate-source --train-subset valid --disable-validation", max_tokens_valid=3)
     with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
         check("--valid-pairs 10000")
     for path in data.glob("valid.*"):

@@ -101,7 +101,8 @@ def refuse_input(options, task, model_options=None) -> None:
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
-        held_out = [path for path, _ in sets if path.name.split(".")[0] in options.valid_subset.split(",")]
+        names = [] if options.disable_validation else options.valid_subset.split(",")
+        held_out = [path for path, _ in sets if path.name.split(".")[0] in names]
         if options.max_tokens is not None:
             trained = [path for path, _ in sets if path not in held_out]
             faults += [fault for path in trained if (fault := batch_fault(path, options.max_tokens))][:1]

@@ -122,9 +122,8 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
         InputError: as read_run; if the language is not known, a file is given twice, or their T- lines are of
             different test sets
     """
-    ending = (
-        re.search(r"\.(?!gz$)([a-z]{2})(\.gz)?$", args.reference.name) if args.reference else None
-    )  # test.de, test.de.gz
+    name = args.reference.name if args.reference else ""
+    ending = re.search(r"\.(?!gz$)([a-z]{2})(\.gz)?$", name)  # test.de, test.de.gz
     language = args.target_lang or ending and ending[1]
     if not language:
         reason = "the language of the hypotheses is not known (Moses' rules depend on it)"
