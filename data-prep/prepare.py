@@ -12,17 +12,15 @@ manifest.json (counts, options, versions, checksums) and ATTRIBUTION. Finished s
 """
 
 import argparse
-import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
 from pathlib import Path
 
 from preparation import corpora
 from preparation.earlier import Earlier
-from preparation.errors import PreparationError
+from preparation.errors import PreparationError, exit_status
 from preparation.pipeline import Preparation
 from preparation.stages import ORDER
 
@@ -126,12 +124,14 @@ def check(options: argparse.Namespace) -> None:
     if options.source_lang == options.target_lang:
         raise PreparationError(f"source and target language are both {options.source_lang}; give two languages")
     own = {(options.output / stage).resolve() for stage in ORDER}
-    for text in (text for part in corpora.PARTS for text in getattr(options, part) or ()):
-        if own & {*text.resolve().parents}:
-            raise PreparationError(f"{text} is a file of --output {options.output}, which would be replaced; copy it")
     endings = [f".{options.target_lang}", f".{options.source_lang}"]
     for part in corpora.PARTS:
-        if (texts := getattr(options, part)) and [text.suffix for text in texts] == endings:
+        texts = getattr(options, part) or []
+        for text in texts:
+            if own & {*text.resolve().parents}:
+                message = f"{text} is a file of --output {options.output}, which would be replaced; copy it"
+                raise PreparationError(message)
+        if [text.suffix for text in texts] == endings:
             given = f"--{part} {texts[0]} {texts[1]}"
             raise PreparationError(f"{given}: the source language is {options.source_lang}; exchange the two files")
 
@@ -179,27 +179,6 @@ def prepare(arguments: Sequence[str] | None) -> None:
         like=earlier,
         new_characters=options.new_characters,
     ).run()
-
-
-def exit_status(command: str, do: Callable[[], None]) -> int:
-    """Runs a command, which reports an error in one line; returns its exit status."""
-    status = 1
-    try:
-        do()
-        return 0
-    except PreparationError as error:
-        message = str(error)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            message = "no disk space left; free some and run the command again to continue"
-        else:
-            message = f"{error.filename or 'input or output'}: {error.strerror or error}"
-    except BrokenProcessPool:
-        message = "a worker process was killed, most likely because memory ran out; use fewer --workers"
-    except KeyboardInterrupt:
-        message, status = "interrupted; run the command again to continue", 130
-    print(f"{command}: {message}", file=sys.stderr)
-    return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

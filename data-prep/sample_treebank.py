@@ -14,7 +14,7 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-from prepare import exit_status
+from preparation.errors import exit_status
 
 SIZES = {"train": 6000, "valid": 200, "test": 400}
 LONGEST, DEEPEST = 25, 7  # words; levels of constituents, below which the first choice of each is used

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from preparation.corpora import PARTS
+from preparation.errors import exit_status
 from preparation.treebank import SIDES, Treebank, TreebankPreparation
-from prepare import Once, Parser, exit_status, number
+from prepare import Once, Parser, number
 
 
 def parser() -> Parser:

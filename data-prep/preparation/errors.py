@@ -1,5 +1,31 @@
-"""The error for faults that a user can fix."""
+"""The error for faults that a user can fix, and how a command reports it."""
+
+import errno
+import sys
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 
 
 class PreparationError(Exception):
     """A message that says what is wrong, where, and how to fix it; shown as one line, without a traceback."""
+
+
+def exit_status(command: str, do: Callable[[], None]) -> int:
+    """Runs a command, which reports an error in one line; returns its exit status."""
+    status = 1
+    try:
+        do()
+        return 0
+    except PreparationError as error:
+        message = str(error)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            message = "no disk space left; free some and run the command again to continue"
+        else:
+            message = f"{error.filename or 'input or output'}: {error.strerror or error}"
+    except BrokenProcessPool:
+        message = "a worker process was killed, most likely because memory ran out; use fewer --workers"
+    except KeyboardInterrupt:
+        message, status = "interrupted; run the command again to continue", 130
+    print(f"{command}: {message}", file=sys.stderr)
+    return status
