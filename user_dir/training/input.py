@@ -58,11 +58,16 @@ def refuse_folder(task_cfg) -> None:
         raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
 
 
+def held_out_parts(options) -> list[str]:
+    """The names of the data sets used in validation."""
+    return [] if options.disable_validation else options.valid_subset.split(",")
+
+
 def parts_read(options, task_cfg) -> list[tuple[pathlib.Path, str]]:
     """The data sets used in training and validation, each a folder and a name; the first folder has held-out ones."""
     folders = [*map(pathlib.Path, split_paths(task_cfg.data))]
-    held_out = [] if options.disable_validation else options.valid_subset.split(",")
-    return [*((folder, options.train_subset) for folder in folders), *((folders[0], part) for part in held_out)]
+    held_out = ((folders[0], part) for part in held_out_parts(options))
+    return [*((folder, options.train_subset) for folder in folders), *held_out]
 
 
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
@@ -90,19 +95,18 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
     if getattr(model_options, "autocast", "off") != "off" and options.fp16:
         faults.append("--autocast bf16 is for float32 parameters, which --fp16 makes float16: omit one of them")
-    pair = task.cfg.source_lang, task.cfg.target_lang
+    pair, parts = (task.cfg.source_lang, task.cfg.target_lang), parts_read(options, task.cfg)
     data_faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"
-        for folder, part in parts_read(options, task.cfg)
+        for folder, part in parts
         if not any(parts_of(folder, part, pair, pair[0], "*"))  # --dataset-impl raw has no index
     ]
-    sets = [*data_sets(options, task)]
+    sets = [*data_sets(parts, task)]
     data_faults += [fault for path, dictionary in sets if (fault := data_fault(path, dictionary))]
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
-        names = [] if options.disable_validation else options.valid_subset.split(",")
-        held_out = [path for path, _ in sets if path.name.split(".")[0] in names]
+        held_out = [path for path, _ in sets if path.name.split(".")[0] in held_out_parts(options)]
         if options.max_tokens is not None:
             trained = [path for path, _ in sets if path not in held_out]
             faults += [fault for path in trained if (fault := batch_fault(path, options.max_tokens))][:1]
@@ -186,10 +190,10 @@ def other_options(state: dict, model: nn.Module) -> str:
     return "".join(f" --{name.replace('_', '-')} {value}" for name, value in differ.items())
 
 
-def data_sets(options, task):
-    """The files PART.SOURCE-TARGET.LANGUAGE.idx of `parts_read`, and their dictionaries."""
+def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[tuple[pathlib.Path, Dictionary]]:
+    """The files PART.SOURCE-TARGET.LANGUAGE.idx of `parts`, each a folder and a name, and their dictionaries."""
     pair = task.cfg.source_lang, task.cfg.target_lang
-    for folder, part in parts_read(options, task.cfg):
+    for folder, part in parts:
         for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
             for path in parts_of(folder, part, pair, language):
                 yield path, dictionary

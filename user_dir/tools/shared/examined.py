@@ -9,7 +9,7 @@ from ...errors import InputError
 from ...preparation import preparation_of
 from ...serving.models import data_of
 from ...serving.translator import Translator
-from ...training.input import data_fault, parts_of
+from ...training.input import data_fault, data_sets
 from .command import positive
 
 
@@ -32,11 +32,9 @@ def load_sentences(translator: Translator, subset: str) -> LanguagePairDataset:
         InputError: if there are none, they are damaged, or one is too long for the model
     """
     task = translator.task
-    pair = task.cfg.source_lang, task.cfg.target_lang
-    for language, dictionary in zip(pair, (task.source_dictionary, task.target_dictionary)):
-        for path in parts_of(translator.data, subset, pair, language):
-            if fault := data_fault(path, dictionary):
-                raise InputError(f"{fault}: prepare the data again")
+    for path, dictionary in data_sets([(translator.data, subset)], task):
+        if fault := data_fault(path, dictionary):
+            raise InputError(f"{fault}: prepare the data again")
     task.load_dataset(subset)
     dataset, name = task.dataset(subset), f"{subset} of {translator.data}"
     if not len(dataset):
