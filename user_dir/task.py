@@ -146,8 +146,9 @@ class CheckedTranslationTask(TranslationTask):
             return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         if self.epochs is None or self.epochs.dataset is not dataset:
-            self.epochs = None
-            gc.collect()  # ends the worker of the iterator over the folder of data before this one
+            if self.epochs is not None:
+                self.epochs = None
+                gc.collect()  # ends the worker of the iterator over the folder of data before this one
             self.epochs = make_iterator(kwargs.get("epoch", 1))
             self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches  # of later epochs
         self.epochs.seed = kwargs.get("seed", self.epochs.seed)
