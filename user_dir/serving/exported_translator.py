@@ -171,12 +171,11 @@ class ExportedTranslator(TextTranslator):
         search = search_settings(self.kept, beam=beam, lenpen=lenpen)
         sources = [row.split() for row in rows]
         by_length = sorted(range(len(rows)), key=lambda number: len(sources[number]))
-        translations, most = {}, batch_size
+        translations = {}
         for _, similar in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*similar]
             longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
-            if batch_size:
-                most = max(1, min(batch_size, max_tokens // longest))
+            most = max(1, min(batch_size, max_tokens // longest)) if batch_size else max_tokens
             with self.used():
                 results = self.model.translate_batch(
                     [sources[number] for number in numbers],
@@ -188,7 +187,7 @@ class ExportedTranslator(TextTranslator):
                     max_decoding_length=min(
                         int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output
                     ),
-                    max_batch_size=most or max_tokens,
+                    max_batch_size=most,
                     batch_type="examples" if batch_size else "tokens",
                 )
             translations |= zip(numbers, map(self.hypotheses, results))
