@@ -18,11 +18,11 @@ import sys
 
 from train import PROJECT, RESULTS, read_table, trainings_of
 
-from user_dir.errors import InputError
 from user_dir.families import FAMILIES
 from user_dir.files import write
 from user_dir.tools.comparison.report import p_value
 from user_dir.tools.comparison.significance import paired
+from user_dir.tools.shared.command import exit_in_one_line
 from user_dir.tools.shared.records import read_record
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -168,15 +168,13 @@ def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
     return pages
 
 
+@exit_in_one_line("tables.py")
 def main() -> None:
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="tables.py", description=__doc__, formatter_class=style)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
     check = parser.parse_args().check
-    try:
-        pages = outdated()
-    except InputError as error:
-        sys.exit(f"tables.py: {error}")
+    pages = outdated()
     for page, made in pages.items():
         if not check:
             write(page, lambda partial, made=made: partial.write_text(made, encoding="utf-8"))

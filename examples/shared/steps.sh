@@ -55,12 +55,12 @@ for argument in "$@"; do
   esac
   before=""
 done
+[ "$before" != --max-update= ] || fail "--max-update needs a number of updates"
+case $before$precision in "" | off | bf16) ;; *) fail "--autocast takes bf16 or off, not '$precision'" ;; esac
 if [ -n "${MIRROR:-}" ]; then
   [ -d "$MIRROR" ] || fail "MIRROR=$MIRROR: there is no such folder"
   MIRROR=$(cd "$MIRROR" && pwd)
 fi
-[ "$before" != --max-update= ] || fail "--max-update needs a number of updates"
-case $before$precision in "" | off | bf16) ;; *) fail "--autocast takes bf16 or off, not '$precision'" ;; esac
 
 # Variables that a recipe may change.
 launch=(fairseq-train)   # the command that trains
