@@ -11,12 +11,10 @@ if [ -n "${SITE:-}" ]; then
   [ -d "$SITE" ] || { echo "gpu.sh: SITE=$SITE: there is no such folder" >&2; exit 1; }
   commands=$(mktemp -d)
   trap 'rm -r "$commands"' EXIT
-  ln -s "$(command -v python3)" "$commands/python"
-  for name in train generate preprocess; do
-    printf '#!/bin/sh\nexec python -m fairseq_cli.%s "$@"\n' "$name" > "$commands/fairseq-$name"
-  done
-  printf '#!/bin/sh\nexec python -m torch.distributed.run "$@"\n' > "$commands/torchrun"
-  chmod +x "$commands"/*-* "$commands/torchrun"
+  make_command() { printf '#!/bin/sh\nexec %s "$@"\n' "$2" > "$commands/$1"; chmod +x "$commands/$1"; }
+  make_command python "$(type -P python3)"  # a link would not find the packages of python3's virtual environment
+  for name in train generate preprocess; do make_command "fairseq-$name" "python -m fairseq_cli.$name"; done
+  make_command torchrun "python -m torch.distributed.run"
   export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(cd "$SITE" && pwd):$project"
 fi
 . "$project/examples/install/environment.sh"
