@@ -34,7 +34,7 @@ TABLE = PROJECT / "examples/trainings.toml"
 RESULTS = PROJECT / "examples/results"
 RUNS = PROJECT / "runs/trainings"
 GRACE = 20  # seconds between SIGTERM and SIGKILL
-HOW = "OMP_NUM_THREADS", "GPUS", "PROCESSES", "MAX_TOKENS"  # variables that do not change what is trained
+HOW = "OMP_NUM_THREADS", "GPUS", "PROCESSES"  # variables that do not change what is trained
 
 
 class Training(NamedTuple):

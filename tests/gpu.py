@@ -30,7 +30,6 @@ from user_dir.tools.shared.training_log import read_log
 
 from support import PROJECT, write_toy_data
 
-STOCK = "transformer"
 ON_GPU = torch.cuda.is_available()
 AT_A_TIME = 6  # trainings that are checked, not timed
 PRECISIONS = {
@@ -227,22 +226,8 @@ class Parts:
                 found[model] = f"{ms} ms, {ratio} of fairseq's"
             yield {"sentences": sentences, **found}
 
-    def multi30k(self) -> Iterator[dict]:
-        """Multi30k as published (41.02 BLEU), seeds in turn"""
-        variables = {"GPUS": str(min(1, torch.cuda.device_count())), "MAX_TOKENS": "8192"}
-        if self.small:
-            variables |= {"SMOKE": "1"}
-        for seed, family in itertools.product((1,) if self.small else (1, 2, 3), (STOCK, *FAMILIES)):
-            folder = self.work / f"multi30k-{family}-{seed}"
-            variables |= {"FAMILY": family, "SEED": str(seed), "OUTPUT": str(folder)}
-            start = time.monotonic()
-            found = self.output("examples/multi30k_published.sh", **variables)
-            scores = re.findall(r"BLEU4? = ([\d.]+)", found.pop("output", ""))
-            found |= {"BLEU of tokens": float(scores[0])} if scores else {}
-            yield {"family": family, "seed": seed, **found, "seconds": round(time.monotonic() - start)}
 
-
-ORDER = ("machine", "precisions", "search", "processes", "speed", "generation", "multi30k")
+ORDER = ("machine", "precisions", "search", "processes", "speed", "generation")
 
 
 def rounded(values: dict) -> dict:

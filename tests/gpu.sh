@@ -2,9 +2,10 @@
 # Everything that only a GPU can show, in one command and one report (OUTPUT.json, OUTPUT.md):
 #
 #   tests/gpu.sh [--minutes 25] [--output gpu-report] [--parts NAME ...] [--small]
+#   tests/gpu.sh python examples/train.py multi30k --jobs 10 --mirror FOLDER    # any command instead of the report
 #
 # --help lists the parts. Where no package index can be reached, SITE=FOLDER names a folder in which what python3 lacks
-# besides torch is unpacked. Multi30k comes from its repository, or from the folder that MIRROR names.
+# besides torch is unpacked.
 set -euo pipefail
 project=$(cd "$(dirname "$0")/.." && pwd)
 if [ -n "${SITE:-}" ]; then
@@ -19,4 +20,5 @@ if [ -n "${SITE:-}" ]; then
 fi
 . "$project/examples/install/environment.sh"
 cd "$project"
-python tests/gpu.py "$@"
+case ${1:--} in -*) set -- python tests/gpu.py "$@" ;; esac
+"$@"

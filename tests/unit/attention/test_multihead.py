@@ -93,6 +93,11 @@ def test_bfloat16_computes_the_same_without_gradients():
     assert torch.equal(first, fused_attention(q, k, v, None, 0.0, True))
 
 
+def test_no_kernel_is_planned_for_each_length():
+    """cuDNN's would be; only a GPU runs it, but the setting exists everywhere."""
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_dropout_zeroes_or_rescales_each_weight(kind, need_weights):
