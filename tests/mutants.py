@@ -1,6 +1,6 @@
 """Small faults, made one at a time, and the test that must notice each: python tests/mutants.py [WORD ...]
 
-mutants.toml lists a file, a line's text in it, what stands there instead, and the test. Everything is done in a copy of
+mutants.toml lists for each file a part of its text, what stands there instead, and the test. Everything is done in a copy of
 the checkout, by copies of one process that has imported torch and fairseq: some seconds each. With words only the
 mutants are tried in whose file or test one of them occurs. Ends with the number of those that were noticed, and with
 status 1 if one was not.
@@ -29,8 +29,8 @@ class Mutant(NamedTuple):
 
 
 def read_mutants(words: list[str]) -> list[Mutant]:
-    tables = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    found = [Mutant(file, **mutant) for file, mutants in tables.items() for mutant in mutants]
+    by_file = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    found = [Mutant(file, *fault) for file, faults in by_file.items() for fault in faults]
     return [one for one in found if not words or any(word in one.file or word in one.test for word in words)]
 
 
