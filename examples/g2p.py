@@ -9,7 +9,6 @@ test sees the smallest possible difference.
 """
 
 import collections
-import math
 import pathlib
 import sys
 
@@ -74,13 +73,6 @@ def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, 
     return sum(max(0, more) for more in more_of_ours), sum(max(0, -more) for more in more_of_ours)
 
 
-def sign_test(better: int, worse: int) -> float:
-    """p of the exact, two-sided sign test (McNemar's exact test)."""
-    count = better + worse
-    tail = sum(math.comb(count, number) for number in range(min(better, worse) + 1))
-    return min(1.0, 2 * tail / 2**count)
-
-
 def score(raw: str, translations: str) -> None:
     right = lines_of(pathlib.Path(raw, "test.sounds"))
     given = [line.strip() for line in lines_of(pathlib.Path(translations))]
@@ -92,9 +84,12 @@ def score(raw: str, translations: str) -> None:
     published = pathlib.Path(raw, "published.tsv")
     if published.exists() and len(pairs := read(published)) == len(right):
         wrong = sum(one != other for one, other in pairs)
+        from scipy.stats import binomtest  # which takes a second
+
         better, worse = discordant(right, ours, pairs)
+        p = binomtest(better, better + worse).pvalue if better + worse else 1  # McNemar's exact test
         columns["published output"] = f"{100 * wrong / len(pairs):.2f}"
-        columns["sign test"] = f"{better} better, {worse} worse, p {sign_test(better, worse):.2g}"
+        columns["sign test"] = f"{better} better, {worse} worse, p {p:.2g}"
         signatures.append("- published output: `word error rate, counted again`")
         signatures.append("- sign test: `exact, two-sided, by word against the published output`")
     for line in (["run", *columns], ["---", *["---:"] * len(columns)], [translations, *columns.values()]):

@@ -23,6 +23,7 @@ from user_dir.files import write
 from user_dir.tools.comparison.report import p_value
 from user_dir.tools.comparison.significance import paired
 from user_dir.tools.shared.command import exit_in_one_line
+from user_dir.tools.shared.command import table as markdown
 from user_dir.tools.shared.records import read_record
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -41,8 +42,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     some = next(iter(records.values()))[0]
     numbers = {name for name in names if isinstance(score(some, name), float)}
     compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
-    lines = [["training", "seeds", "updates", *compared, *(["published"] if published else [])]]
-    lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
+    head, lines = ["training", "seeds", "updates", *compared, *["published"] * bool(published)], []
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
         rows = {row: seeds for (row, other), seeds in records.items() if other == key}
         for row, seeds in rows.items():
@@ -56,7 +56,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
                 if name in numbers:
                     line.append("" if seeds is first else difference(name, seeds, first, digits))
             lines.append(line + [published.get(key, "")] * bool(published))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown(head, lines) + "\n"
 
 
 def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> dict[tuple[str, str], list[dict]]:
@@ -73,7 +73,7 @@ def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> di
 def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:
     """The Markdown table with a row for each family, fairseq's own first, and a column for each `front_page`."""
     names = ["transformer", *FAMILIES]
-    columns = [["family", "---", *(f"`{name}`" for name in names)]]
+    columns = [["family", *(f"`{name}`" for name in names)]]
     for group, described in groups.items():
         if "front_page" not in described:
             continue
@@ -82,9 +82,9 @@ def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:
             cells = [records.get(f"{group}.{row.format(family=name)}", []) for name in names]
             values = [[score(record, described["scores"][-1]) for record in cell] for cell in cells]
             if any(values):
-                columns.append([heading, "---:", *(over_seeds(cell, 2) if cell else "" for cell in values)])
-    lines = [line for line in zip(*columns) if any(line[1:])]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+                columns.append([heading, *(over_seeds(cell, 2) if cell else "" for cell in values)])
+    head, *lines = (line for line in zip(*columns) if any(line[1:]))
+    return markdown(list(head), lines) + "\n"
 
 
 def command_rows(record: dict) -> list[list[str]]:

@@ -242,16 +242,12 @@ def attempt(action, *args, **kwargs) -> dict:
         return {"failed": str(failure)}
 
 
-def cell(value) -> str:
-    return "" if value is None else str(value).replace("|", "/")
-
-
 def markdown(report: dict) -> str:
     """Each part as a table."""
     blocks = ["# What a GPU shows"]
     for name, rows in report.items():
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        cells = [[cell(row.get(column)) for column in columns] for row in rows]
+        cells = [["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows]
         blocks.append(f"## {name}: {getattr(Parts, name).__doc__}\n\n{table(columns, cells)}")
     return "\n\n".join(blocks) + "\n"
 

@@ -84,13 +84,8 @@ class Commands:
     def generate(self, ours: bool) -> float:
         own = ["--path", self.stock]
         if ours:
-            own = [
-                *TASK,
-                "--path",
-                self.args.checkpoint,
-                "--model-overrides",
-                f"{{'autocast': '{self.args.autocast}'}}",
-            ]
+            overrides = f"{{'autocast': '{self.args.autocast}'}}"
+            own = [*TASK, "--path", self.args.checkpoint, "--model-overrides", overrides]
         seconds, output = self.run(["fairseq-generate", self.data, *own, *SEARCH])
         self.hypotheses[ours] = sorted(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
         return seconds

@@ -32,17 +32,7 @@ ARCHITECTURES = [
 
 def generate(call, data, checkpoint, *options, command="fairseq-generate"):
     """Score and text of the best translations, in order."""
-    options = [
-        "--beam",
-        "3",
-        "--max-len-b",
-        "10",
-        "--required-batch-size-multiple",
-        "1",
-        "--num-workers",
-        "0",
-        *options,
-    ]
+    options = [*"--beam 3 --max-len-b 10 --required-batch-size-multiple 1 --num-workers 0".split(), *options]
     printed = call(command, data, "--user-dir", PROJECT / "user_dir", "--path", checkpoint, *options)
     found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE)
     return [(float(score), text) for _, score, text in sorted(found, key=lambda line: int(line[0]))]
@@ -133,7 +123,7 @@ def test_layers_are_refused_by_name(call, copies, folders):
         generate(call, copies, last, "--model-overrides", "{'encoder_layers_to_keep': '0'}")
 
 
-def preprocess(call, copies, folder, *options, languages=("src", "tgt")):
+def preprocess(call, copies, folder, *options):
     """The validation and test set of `copies` as a small data-bin in `folder`, with the same dictionaries."""
     texts = [
         f"--{part}pref={copies.parent / name}"

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from scipy.stats import binomtest
 
 from support import PROJECT
 
@@ -64,15 +63,6 @@ def test_against_the_published_output(words):
     text = scored(words, "a b", "k a", "k", "o", "ɛ fː")
     assert "| 20.00 | 60.00 | 2 better, 0 worse, p 0.5 |" in text
     assert "0 better, 1 worse, p 1 |" in scored(words, "a", "k", "k a", "u", "ɛ")
-
-
-def test_the_sign_test_is_the_exact_one(monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "examples"))
-    import g2p as module
-
-    for better, worse in ((3, 3), (0, 9), (1, 7), (9, 2), (40, 61), (150, 200)):
-        assert module.sign_test(better, worse) == pytest.approx(binomtest(better, better + worse).pvalue)
-    assert module.sign_test(0, 0) == 1
 
 
 @pytest.mark.parametrize("theirs", [("i", "i"), ("o", "o")])

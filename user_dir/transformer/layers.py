@@ -201,15 +201,15 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
         return x, weights, None
 
 
-def encoder_layer(cfg: VariantConfig) -> TransformerEncoderLayer:
-    """The encoder layer that `cfg` selects."""
-    if cfg.branched_attention == "none":
-        return TransformerEncoderLayer(cfg)
-    return WeightedEncoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedEncoderLayer(cfg)
+LAYERS = {  # without branches, with --branch-residual shared, and with the other forms
+    "encoder": (TransformerEncoderLayer, WeightedEncoderLayer, BranchedEncoderLayer),
+    "decoder": (TransformerDecoderLayer, WeightedDecoderLayer, BranchedDecoderLayer),
+}
 
 
-def decoder_layer(cfg: VariantConfig) -> TransformerDecoderLayer:
-    """The decoder layer that `cfg` selects."""
+def build_layer(side: str, cfg: VariantConfig) -> TransformerEncoderLayer | TransformerDecoderLayer:
+    """The layer of the "encoder" or "decoder" that `cfg` selects."""
+    plain, weighted, branched = LAYERS[side]
     if cfg.branched_attention == "none":
-        return TransformerDecoderLayer(cfg)
-    return WeightedDecoderLayer(cfg) if cfg.branch_residual == "shared" else BranchedDecoderLayer(cfg)
+        return plain(cfg)
+    return weighted(cfg) if cfg.branch_residual == "shared" else branched(cfg)

@@ -21,7 +21,7 @@ from ..weighted.heads import branched_blocks
 from ..weighted.log import BranchLog
 from ..weighted.training import BranchTraining, refuse_training
 from .encoder_output import Reordered
-from .layers import decoder_layer, encoder_layer
+from .layers import build_layer
 
 # Modules that fairseq and torch put into a model, and our replacements.
 COMPUTED_BY = {FairseqDropout: Dropout, nn.Linear: Linear}
@@ -110,7 +110,7 @@ class TransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with our layers."""
 
     def build_encoder_layer(self, cfg):
-        return wrap(encoder_layer(cfg), cfg)
+        return wrap(build_layer("encoder", cfg), cfg)
 
     def reorder_encoder_out(self, encoder_out, new_order):
         return Reordered(encoder_out, new_order)
@@ -125,7 +125,7 @@ class TransformerDecoder(TransformerDecoderBase):
     learns_alignment = False  # whether the loss reads them (label_smoothed_cross_entropy_with_alignment)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        return wrap(decoder_layer(cfg), cfg)
+        return wrap(build_layer("decoder", cfg), cfg)
 
     forward = autocast(TransformerDecoderBase.forward)
 

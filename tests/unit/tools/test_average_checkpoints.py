@@ -97,10 +97,6 @@ def twice_by_another_path(tmp_path):
     return [checkpoint(tmp_path / "a.pt", 1.0), tmp_path / ".." / tmp_path.name / "a.pt"]
 
 
-def by_without_last(tmp_path):
-    return [checkpoint(tmp_path / "a.pt", 1.0), "--by", "update"]
-
-
 def too_few(tmp_path):
     checkpoint(tmp_path / "checkpoint1.pt", 1.0)
     return [tmp_path, "--last", 2]

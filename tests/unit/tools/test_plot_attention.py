@@ -127,18 +127,8 @@ class Page(html.parser.HTMLParser):
 )
 def test_page_has_every_attention(saved, tmp_path, capsys, family, options, first):
     _, path, data = saved(f"{family}_base", branches=2, branch_weights_init="random")
-    tool.main(
-        [
-            str(path),
-            str(data),
-            "--sentence",
-            "w3 w4 w5",
-            "--pretokenised",
-            *options,
-            "--output",
-            str(tmp_path / "a.HTML"),
-        ]
-    )
+    more = ["--sentence", "w3 w4 w5", "--pretokenised", *options, "--output", str(tmp_path / "a.HTML")]
+    tool.main([str(path), str(data), *more])
     translation, printed = capsys.readouterr().out.splitlines()
     assert printed == str(tmp_path / "a.HTML")
     content = Page((tmp_path / "a.HTML").read_text(encoding="utf-8")).content
