@@ -1,13 +1,14 @@
 """Options of fairseq's Transformer: each is supported, or refused by name."""
 
 import argparse
+import itertools
 from dataclasses import fields
 
 import pytest
 from fairseq import models
 from fairseq.models.transformer import TransformerConfig
 
-from user_dir.config import UNSUPPORTED, VariantConfig
+from user_dir.config import COUNTS, PROBABILITIES, UNSUPPORTED, VariantConfig
 from user_dir.errors import InputError
 
 
@@ -41,6 +42,15 @@ def test_a_word_that_is_no_choice_is_refused(build, option):
     """As --model-overrides and fairseq-hydra-train may give it."""
     with pytest.raises(InputError, match=f"--{option.replace('_', '-')} sefl: choose from .*, "):
         build("weighted_relative_transformer_base", **{option: "sefl"})
+
+
+IMPOSSIBLE = [*itertools.product(COUNTS, (0, -1)), *itertools.product(PROBABILITIES, (-0.1, 1.0))]
+
+
+@pytest.mark.parametrize("option, value", IMPOSSIBLE)
+def test_numbers_that_no_model_can_have(build, option, value):
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} {value}: give"):
+        build("vaswani_transformer_base", **{option: value})
 
 
 def test_heads_that_do_not_divide_the_width_are_refused(build):
