@@ -34,21 +34,38 @@ def begin():
     tasks.setup_task(args).build_model(args)
 
 
-def refused(capsys, monkeypatch, data, save_dir, family, words, common=TRAINED, main=train.cli_main) -> str:
-    """The last line of fairseq-train, which has to fail and to write nothing."""
-    before = {path: path.read_bytes() for path in save_dir.rglob("*") if path.is_file()} if save_dir.is_dir() else {}
-    words = f"{data} --save-dir {save_dir} --arch {family}_tiny --max-update 2 --cpu {common} {words}".split()
-    monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
-    with pytest.raises((SystemExit, Exception)) as stop:
-        main()
-    if isinstance(stop.value, SystemExit):  # of fairseq's parser
-        assert stop.value.code not in (0, None)
-        printed = capsys.readouterr().err
-    else:
-        printed = str(stop.value)
-    after = {path: path.read_bytes() for path in save_dir.rglob("*") if path.is_file()} if save_dir.is_dir() else {}
-    assert after == before
-    return printed.strip().splitlines()[-1]
+@pytest.fixture
+def refused(capsys, monkeypatch, copies, tmp_path):
+    """refused(expected, family, words): fairseq-train fails, `expected` is in its last line, and it writes nothing."""
+
+    def files_in(folder):
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def refused(
+        expected, family, words="", data=copies, save_dir=tmp_path / "runs", common=TRAINED, main=train.cli_main
+    ):
+        before = files_in(save_dir)
+        words = f"{data} --save-dir {save_dir} --arch {family}_tiny --max-update 2 --cpu {common} {words}".split()
+        monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
+        with pytest.raises((SystemExit, Exception)) as stop:
+            main()
+        if isinstance(stop.value, SystemExit):  # of fairseq's parser
+            assert stop.value.code not in (0, None)
+            printed = capsys.readouterr().err
+        else:
+            printed = str(stop.value)
+        assert files_in(save_dir) == before
+        assert re.search(expected, printed.strip().splitlines()[-1])
+
+    return refused
+
+
+def check_input(data, words="", **given):
+    """What fairseq-train checks of its input before it builds a model."""
+    words = f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split()
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    vars(args).update(given)
+    training_input.refuse_input(args, tasks.setup_task(args))
 
 
 MODELS = [
@@ -92,26 +109,23 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize("family, more, words", MODELS, ids=lambda value: value[-40:])
-def test_models(capsys, monkeypatch, copies, tmp_path, family, more, words):
+def test_models(refused, family, more, words):
     # Other optimizers do not know Adam's options.
     common = f"{TASK} --lr 0.1 --max-tokens 500" if "--optimizer ada" in more else TRAINED
-    assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more, common, begin))
+    refused(words, family, more, common=common, main=begin)
 
 
 @pytest.mark.parametrize("family, more, words", OPTIMIZERS, ids=lambda value: value[-40:])
-def test_optimizers(capsys, monkeypatch, copies, tmp_path, family, more, words):
-    assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more))
+def test_optimizers(refused, family, more, words):
+    refused(words, family, more)
 
 
 def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
     """No sentence is too long for the model if --truncate-source cuts it, or if no --valid-subset names its set."""
     data = shutil.copytree(copies, tmp_path / "data")
 
-    def check(more, **given):
-        words = f"{data} --arch {PLAIN}_tiny {TRAINED} --max-source-positions 7 {more}".split()
-        args = options.parse_args_and_arch(options.get_training_parser(), words)
-        vars(args).update(given)
-        training_input.refuse_input(args, tasks.setup_task(args))
+    def check(words, **given):
+        check_input(data, f"--max-source-positions 7 {words}", **given)
 
     check("--truncate-source")
     check("--truncate-source --max-tokens 4", max_tokens_valid=500)
@@ -128,9 +142,8 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
     check("--ignore-unused-valid-subsets")
 
 
-def test_no_optimizer(capsys, monkeypatch, copies, tmp_path):
-    line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "", f"{TASK} --lr 0.1 --max-tokens 500")
-    assert re.search("--optimizer .*: add --optimizer fused_adam", line)
+def test_no_optimizer(refused):
+    refused("--optimizer .*: add --optimizer fused_adam", PLAIN, common=f"{TASK} --lr 0.1 --max-tokens 500")
 
 
 def test_no_batch_size(command, copies, tmp_path):
@@ -141,10 +154,10 @@ def test_no_batch_size(command, copies, tmp_path):
     assert re.search("--max-tokens or --batch-size: .*add --max-tokens", done.stderr.splitlines()[-1])
 
 
-def test_the_checkpoint_of_another_model_in_the_folder(capsys, monkeypatch, copies, trained, tmp_path):
+def test_the_checkpoint_of_another_model_in_the_folder(refused, trained, tmp_path):
     shutil.copy(trained, tmp_path)
-    line = refused(capsys, monkeypatch, copies, tmp_path, PLAIN, "--decoder-ffn-embed-dim 48")
-    assert re.search(r"fc1.weight .*\[64, 32\] .*\[48, 32\].*: choose another --save-dir", line)
+    expected = r"fc1.weight .*\[64, 32\] .*\[48, 32\].*: choose another --save-dir"
+    refused(expected, PLAIN, "--decoder-ffn-embed-dim 48", save_dir=tmp_path)
 
 
 def written(name, content):
@@ -187,34 +200,22 @@ DATA = [
 
 
 @pytest.mark.parametrize("spoil, words", DATA, ids=lambda value: value[:30] if isinstance(value, str) else "")
-def test_data(capsys, monkeypatch, copies, tmp_path, spoil, words):
+def test_data(refused, copies, tmp_path, spoil, words):
     spoil(shutil.copytree(copies, tmp_path / "spoilt"))
-    line = refused(capsys, monkeypatch, tmp_path / "spoilt", tmp_path / "runs", PLAIN, "")
-    assert re.search(words, line)
+    refused(words, PLAIN, data=tmp_path / "spoilt")
 
 
 def test_data_in_two_folders(copies, tmp_path):
     """fairseq reads held-out sentences of the first one only."""
     data = shutil.copytree(copies, tmp_path / "second")
     cut("valid.src-tgt.src.bin", 10)(data)
-
-    def check(data):
-        words = f"{data} --arch {PLAIN}_tiny {TRAINED}".split()
-        args = options.parse_args_and_arch(options.get_training_parser(), words)
-        training_input.refuse_input(args, tasks.setup_task(args))
-
-    check(f"{copies}:{data}")
+    check_input(f"{copies}:{data}")
     with pytest.raises(InputError, match="nowhere has no train.src-tgt.src.idx"):
-        check(f"{copies}:{tmp_path}/nowhere")
+        check_input(f"{copies}:{tmp_path}/nowhere")
 
 
 def test_files_that_fairseq_does_not_read(copies, tmp_path):
-    names = [
-        "train.src-tgt.src.idx",
-        "train12.src-tgt.src.idx",
-        "train_old.src-tgt.src.idx",
-        "train.old.src-tgt.src.idx",
-    ]
+    names = [f"{part}.src-tgt.src.idx" for part in ("train", "train12", "train_old", "train.old")]
     for name in names:
         (tmp_path / name).touch()
     assert [path.name for path in training_input.parts_of(tmp_path, "train", ("src", "tgt"), "src")] == names[:2]
@@ -235,9 +236,8 @@ def test_raw_data_have_no_index(copies, tmp_path):
         training_input.refuse_input(argparse.Namespace(**given), task)
 
 
-def test_data_of_another_pair(capsys, monkeypatch, copies, tmp_path):
-    line = refused(capsys, monkeypatch, copies, tmp_path / "runs", PLAIN, "-s de -t en")
-    assert re.search("no dict.de.txt and no dict.en.txt: .* --source-lang", line)
+def test_data_of_another_pair(refused):
+    refused("no dict.de.txt and no dict.en.txt: .* --source-lang", PLAIN, "-s de -t en")
 
 
 @pytest.fixture(scope="module")
@@ -254,11 +254,7 @@ CHECKPOINTS = [
     (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}/junk.pt", "junk.pt is not a readable fairseq checkpoint .*name another"),
     (PLAIN, "--restore-file {folder}", "--restore-file: .* is a folder: name a checkpoint in it"),
-    (
-        PLAIN,
-        "--continue-once {folder}/nowhere.pt",
-        "--continue-once: there is no checkpoint .*nowhere.pt: name another",
-    ),
+    (PLAIN, "--continue-once {folder}/nowhere.pt", "--continue-once: there is no checkpoint .*nowhere.pt: name"),
     (PLAIN, "--finetune-from-model {folder}/nowhere.pt", "--finetune-from-model: there is no checkpoint .*nowhere.pt"),
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
     (
@@ -266,25 +262,16 @@ CHECKPOINTS = [
         "--restore-file {trained}",
         "another model .vaswani_.*tiny .*--relative-positions neither.*_keys .*missing.*: name another",
     ),
-    (
-        PLAIN,
-        "--restore-file {trained} --encoder-layers 3",
-        "layers.2.*missing.*: name another file, or omit --restore-file",
-    ),
-    (
-        PLAIN,
-        "--finetune-from-model {trained} --encoder-embed-dim 64",
-        r"\[\d+, 32\] .*\[\d+, 64\].*: name",
-    ),
+    (PLAIN, "--restore-file {trained} --encoder-layers 3", "layers.2.*missing.*: name another file, or omit --restore"),
+    (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]
 
 
 @pytest.mark.parametrize("family, more, words", CHECKPOINTS, ids=lambda value: value[-40:])
-def test_checkpoints(capsys, monkeypatch, copies, trained, tmp_path, family, more, words):
+def test_checkpoints(refused, trained, tmp_path, family, more, words):
     (tmp_path / "junk.pt").write_text("hello")
     (tmp_path / "half.pt").write_bytes(trained.read_bytes()[: trained.stat().st_size // 2])
-    more = more.format(folder=tmp_path, trained=trained)
-    assert re.search(words, refused(capsys, monkeypatch, copies, tmp_path / "runs", family, more))
+    refused(words, family, more.format(folder=tmp_path, trained=trained))
 
 
 def test_branch_weights_of_another_form(saved):
@@ -307,10 +294,9 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
     assert seen == [trained]
 
 
-def test_a_foreign_file_to_continue_from(capsys, monkeypatch, copies, tmp_path):
+def test_a_foreign_file_to_continue_from(refused, tmp_path):
     (tmp_path / "checkpoint_last.pt").write_text("hello")
-    line = refused(capsys, monkeypatch, copies, tmp_path, PLAIN, "")
-    assert re.search("_last.pt is not a readable fairseq checkpoint .*: choose another --save-dir", line)
+    refused("_last.pt is not a readable fairseq checkpoint .*: choose another --save-dir", PLAIN, save_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
