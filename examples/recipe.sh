@@ -153,8 +153,6 @@ esac
 # Without this option fairseq starts one process per visible GPU. torchrun ends all processes when one dies.
 running+=(--distributed-world-size "$workers")
 if [ "$workers" -gt 1 ]; then
-  # torch's weights-only loading refuses a checkpoint's options if the first process sends them to the others.
-  running+=(--load-checkpoint-on-all-dp-ranks)
   port=29500
   # Other runs may train on the same host.
   if [ "$NODES" = 1 ]; then port=$((20000 + $(cksum <<< "$run" | cut -d ' ' -f 1) % 12000)); fi

@@ -111,6 +111,8 @@ class CheckedTranslationTask(TranslationTask):
         self.trains = True
         refuse_processes(options)
         end_with_torchrun()
+        # fairseq's first process would send the checkpoint to the others, where torch refuses the options in it.
+        self.cfg._get_root()["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
         prepare_last_checkpoint(options, self)
         refuse_input(options, self, cfg)
         model = super().build_model(cfg, from_checkpoint)

@@ -23,6 +23,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 CHUNK = 2**23  # logits at a time; with fewer, W and its gradient for 37,000 words are read for too few tokens
+CHUNK_ON_GPU = 2**26  # a base update has 3 passes of 30 kernels instead of 18
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
@@ -44,9 +45,9 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
         if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
             return super().forward(model, sample, reduce)
-        features, _ = model(**sample["net_input"], features_only=True)
         target = sample["target"].view(-1)
-        rows = target.ne(self.padding_idx).nonzero()[:, 0]
+        rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet
+        features, _ = model(**sample["net_input"], features_only=True)
         features, target = features.flatten(0, 1).index_select(0, rows), target.index_select(0, rows)
         cast = torch.bfloat16 if getattr(model.decoder.cfg, "autocast", "off") == "bf16" else features.dtype
         training = torch.is_grad_enabled()  # the Function cannot see it
@@ -89,7 +90,7 @@ class ProjectedLoss(torch.autograd.Function):
         if training and ctx.needs_input_grad[1]:
             grad_w = (-e * sum_x).expand_as(weight).to(weight.dtype, copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
-        size = max(1, CHUNK // vocabulary)
+        size = max(1, (CHUNK if x.device.type == "cpu" else CHUNK_ON_GPU) // vocabulary)
         buffer = x.new_empty(min(size, tokens), vocabulary)  # new memory for each chunk would cost a tenth of the time
         for start in range(0, tokens, size):
             rows = slice(start, start + size)

@@ -93,8 +93,9 @@ def refuse_input(options, task, model_options=None) -> None:
     if getattr(model_options, "relative_attention", None) == "all" and task.cfg.left_pad_target:
         reason = "distances would count the padding, which decoding does not have"
         faults.append(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
-    if getattr(model_options, "autocast", "off") != "off" and options.fp16:
-        faults.append("--autocast bf16 is for float32 parameters, which --fp16 makes float16: omit one of them")
+    if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
+        given = "--fp16" if options.fp16 else "--amp"
+        faults.append(f"--autocast bf16 does not go with {given}, which computes in float16: omit one of them")
     pair, parts = (task.cfg.source_lang, task.cfg.target_lang), parts_read(options, task.cfg)
     data_faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"

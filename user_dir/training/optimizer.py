@@ -90,8 +90,19 @@ class FusedAdam(FairseqAdam):
         last = self.cfg.branch_frozen_updates
         group["lr"] = 0.0 if 0 < last and self.cfg.max_update - last < group["updates"] else rate
 
+    @torch.no_grad()
     def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
-        norm = super().clip_grad_norm(max_norm, aggregate_norm_fn)
+        """As fairseq's, which computes the norm of each gradient by a kernel of its own.
+
+        Raises:
+            InputError: if the norm is not finite and the training cannot go on with a smaller scale of the loss
+        """
+        grads = [p.grad for p in self.params if p.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads, dtype=torch.float32)))
+        if aggregate_norm_fn is not None:
+            norm = aggregate_norm_fn(norm)
+        if max_norm > 0:
+            torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_(max=1))
         if not (self.cfg.fp16 or self.cfg.amp or torch.isfinite(norm)):  # these continue with a smaller loss scale
             self.refuse_divergence()
         return norm
