@@ -4,8 +4,8 @@
     python examples/train.py multi30k --list                 # the commands, and which of them have a record
 
 Each training is a recipe's command as you would type it, by default with one thread on CPUs (OMP_NUM_THREADS, GPUS), at
-the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. Ctrl-C, SIGTERM or a closed terminal ends
-all its processes.
+the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. With GPUS=1 they are spread over the GPUs.
+Ctrl-C, SIGTERM or a closed terminal ends all its processes.
 The recipes and the code are read throughout, so start it in a checkout that nobody edits.
 """
 
@@ -105,9 +105,11 @@ def spelled_out(row: dict) -> list[dict]:
 class Running:
     """A running training, in its own session, so that all its processes can be ended together."""
 
-    def __init__(self, training: Training, mirror: pathlib.Path | None):
-        self.training = training
+    def __init__(self, training: Training, mirror: pathlib.Path | None, gpu: str | None):
+        self.training, self.gpu = training, gpu
         variables, words = training.command(mirror)
+        if gpu is not None:
+            variables["CUDA_VISIBLE_DEVICES"] = gpu
         training.run.mkdir(parents=True, exist_ok=True)
         self.log = training.run.with_name(f"{training.name}.log")
         # Recipes use this Python's environment and do not install into it, because two must not do so at a time.
@@ -148,6 +150,15 @@ class Running:
         return f"{self.training.name}: {state}" + (f", valid {valid[-1]}" if valid else "")
 
 
+def visible_gpus() -> list[str]:
+    """The names of the GPUs over which trainings with one each are spread."""
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return given.split(",")
+    import torch  # for a second
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
 def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> int:
     """Returns the number of failures. Ctrl-C, SIGTERM and SIGHUP end the running trainings and this command."""
     running: list[Running] = []
@@ -158,12 +169,14 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             signal.signal(number, lambda number, frame: stop.append(number))
     count, failed, shown, line = len(waiting), 0, 0.0, ""
     terminal = sys.stdout.isatty()
+    gpus = visible_gpus() if os.environ.get("GPUS") == "1" else []
     try:
         while waiting or running:
             if stop:
                 sys.exit(128 + stop[0])
             while waiting and len(running) < jobs:
-                running.append(Running(waiting.pop(0), mirror))
+                gpu = min(gpus, key=[job.gpu for job in running].count, default=None)
+                running.append(Running(waiting.pop(0), mirror, gpu))
             time.sleep(0.2)
             for done in [job for job in running if job.ended()]:
                 running.remove(done)

@@ -99,6 +99,13 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
         assert "BATCH=100: it would change what is trained" in runner.communicate()[0] and runner.returncode == 2
 
 
+def test_trainings_of_one_gpu_each_are_spread(checkout, trainings):
+    (checkout / "examples/wrapped.sh").write_text("echo sees $CUDA_VISIBLE_DEVICES; sleep 1; exit 1\n")
+    with trainings(GPUS="1", CUDA_VISIBLE_DEVICES="3,5") as runner:
+        assert "2 of 2 trainings failed" in runner.communicate()[0]
+    assert {log.read_text() for log in checkout.glob("runs/trainings/*.log")} == {"sees 3\n", "sees 5\n"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [*FAMILIES, "transformer"])
 def test_letters_to_sounds_with_every_family(checkout, tmp_path, family):
