@@ -98,8 +98,9 @@ def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
     # Virtual machines of different speed call themselves "AMD EPYC".
     if wide := [name for name in INSTRUCTIONS if flags and name in flags[1].split()]:
         found["instructions"] = wide[-1]
-    if shutil.which("nvidia-smi") and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-        names = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible != "" and shutil.which("nvidia-smi"):
+        names = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", *(["--id", visible] if visible else [])]
         found["gpus"] = subprocess.run(names, capture_output=True, text=True).stdout.splitlines()
     return found
 

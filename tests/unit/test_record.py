@@ -80,3 +80,15 @@ def test_processors_of_one_name_are_told_apart(record, tmp_path):
         found = record.machine(cpuinfo)
         assert found["cpu"] == "AMD EPYC" and found.get("instructions") == widest
     assert "instructions" not in record.machine(tmp_path / "none")
+
+
+@pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None)])
+def test_gpus_that_are_hidden_are_not_recorded(record, tmp_path, monkeypatch, visible, gpus):
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\nif [ "$3" = --id ]; then echo "$4"; else echo A; echo B; fi\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert record.machine().get("gpus") == gpus
