@@ -92,7 +92,7 @@ class FusedAdam(FairseqAdam):
 
     @torch.no_grad()
     def clip_grad_norm(self, max_norm, aggregate_norm_fn=None):
-        """As fairseq's, which computes the norm of each gradient by a kernel of its own.
+        """As fairseq's, but with one kernel for the norms of all gradients.
 
         Raises:
             InputError: if the norm is not finite and the training cannot go on with a smaller scale of the loss
