@@ -101,6 +101,8 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
 
 def test_trainings_of_one_gpu_each_are_spread(checkout, trainings):
     (checkout / "examples/wrapped.sh").write_text("echo sees $CUDA_VISIBLE_DEVICES; sleep 1; exit 1\n")
+    for left in [*checkout.glob("examples/results/group*"), *checkout.glob("runs/trainings/*.log")]:
+        left.unlink()  # by the test above
     with trainings(GPUS="1", CUDA_VISIBLE_DEVICES="3,5") as runner:
         assert "2 of 2 trainings failed" in runner.communicate()[0]
     assert {log.read_text() for log in checkout.glob("runs/trainings/*.log")} == {"sees 3\n", "sees 5\n"}
