@@ -83,9 +83,9 @@ def score(raw: str, translations: str) -> None:
     signatures = [f"- word error rate: `% of {len(ours)} words whose sounds are not all right`"]
     published = pathlib.Path(raw, "published.tsv")
     if published.exists() and len(pairs := read(published)) == len(right):
-        wrong = sum(one != other for one, other in pairs)
-        from scipy.stats import binomtest  # which takes a second
+        from scipy.stats import binomtest  # takes a second to import
 
+        wrong = sum(one != other for one, other in pairs)
         better, worse = discordant(right, ours, pairs)
         p = binomtest(better, better + worse).pvalue if better + worse else 1  # McNemar's exact test
         columns["published output"] = f"{100 * wrong / len(pairs):.2f}"

@@ -63,6 +63,7 @@ def test_against_the_published_output(words):
     text = scored(words, "a b", "k a", "k", "o", "ɛ fː")
     assert "| 20.00 | 60.00 | 2 better, 0 worse, p 0.5 |" in text
     assert "0 better, 1 worse, p 1 |" in scored(words, "a", "k", "k a", "u", "ɛ")
+    assert "0 better, 0 worse, p 1 |" in scored(words, "a b", "k", "k a", "u", "ɛ")
 
 
 @pytest.mark.parametrize("theirs", [("i", "i"), ("o", "o")])

@@ -21,7 +21,7 @@ def bash(*words, env=None, cwd=None):
     return subprocess.run(["bash", *words], env=env, cwd=cwd, capture_output=True, text=True)
 
 
-def functions(*names):
+def definitions(*names):
     """The definitions of these functions of the recipes."""
     scripts = "".join((EXAMPLES / name).read_text() for name in ("recipe.sh", "shared/steps.sh"))
     return "\n".join(re.findall(rf"^(?:{'|'.join(names)})\(\) .*?^}}", scripts, re.M | re.S))
@@ -213,8 +213,8 @@ def test_bad_variables_are_one_line(recipe, variables, parts):
 @pytest.mark.parametrize(
     ("recipe", "typed", "part"),
     [
-        ("multi30k.sh", "--save-dir elsewhere", "OUTPUT="),
-        ("multi30k.sh", "--save-dir=elsewhere", "OUTPUT="),
+        ("multi30k.sh", "--save-dir elsewhere", "--save-dir: name the folder of the run with OUTPUT="),
+        ("multi30k.sh", "--save-dir=elsewhere", "--save-dir=elsewhere: name the folder of the run with OUTPUT="),
         ("multi30k.sh", "--log-format json", "--log-format: omit it"),
         ("multi30k.sh", "--log-format=json", "--log-format=json: omit it"),
         ("multi30k.sh", "--arch relative_transformer_tiny", "FAMILY="),
@@ -434,7 +434,7 @@ def test_what_follows_the_recipe_wins():
 
 def test_translations_of_text_with_nul(tmp_path):
     (tmp_path / "log").write_bytes(b"S-1\ta\0b\nD-1\t-1\tsecond\nD-0\t-1\tfirst\n")
-    done = bash("-euc", f"{functions('write_translations')}\nwrite_translations log out", cwd=tmp_path)
+    done = bash("-euc", f"{definitions('write_translations')}\nwrite_translations log out", cwd=tmp_path)
     assert done.returncode == 0 and (tmp_path / "out").read_text() == "first\nsecond\n"
 
 
@@ -612,7 +612,7 @@ def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expe
         (tmp_path / name).touch()
     expected += by if expected.endswith(" ") else ""
     settings = f'dry_run="" run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by {by})'
-    defined = functions("average_what_there_is", "average_last")
+    defined = definitions("average_what_there_is", "average_last")
     done = bash("-euc", f'{settings}\n{defined}\naverage_what_there_is; echo "${{averaged[@]}}"')
     assert done.returncode == 0 and done.stdout.endswith(f"{expected}\n"), done.stderr
     assert ("training ended with fewer" in done.stdout) == (saved < 3)
@@ -623,7 +623,7 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     subprocess.run(["git", "init", "-q", "there"], **run)
     identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
     subprocess.run(["git", "-C", "there", *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
-    defined, one = functions("clone", "lock", "make_once"), f"clone file://{tmp_path}/there {tmp_path}/here"
+    defined, one = definitions("clone", "lock", "make_once"), f"clone file://{tmp_path}/there {tmp_path}/here"
     done = bash("-euc", f"{defined}\n{one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]

@@ -174,8 +174,9 @@ def test_weights_can_be_drawn_in_every_step(form):
 
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("softmax", [False, True])
-def test_branch_weights_begin_on_the_simplex(random, softmax):
-    module = block(random=random, softmax=softmax)
+@pytest.mark.parametrize("form", FORMS)
+def test_branch_weights_begin_on_the_simplex(form, random, softmax):
+    module = block(form, random=random, softmax=softmax)
     for _ in range(20):  # some draws have a branch of weight 0, whose logarithm is not finite
         module.reset_branch_weights(random)
         assert torch.isfinite(module.kappa).all() and torch.isfinite(module.alpha).all()
