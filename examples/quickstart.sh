@@ -59,7 +59,6 @@ if [ "${GPUS:-}" = 0 ]; then
   running+=(--cpu)
 fi
 launch=(env "${malloc[@]}" fairseq-train)
-faster_translation=""
 
 draw() {
   done_before "$run/training.png" ||

@@ -124,12 +124,6 @@ def refuse_options(cfg: VariantConfig) -> None:
         raise InputError("; ".join(faults))
 
 
-def refuse_shared_ffn(branch_ffn: str | None) -> None:
-    """Raises InputError for a checkpoint with this --branch-ffn, an option of version 0.1, unless it is per_branch."""
-    if branch_ffn not in (None, "per_branch"):
-        raise InputError(f"--branch-ffn {branch_ffn} no longer exists: use the version of user_dir that has it")
-
-
 def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branch_residual == "shared" and cfg.branched_attention in ("both", "both_halves"):
         given = f"--branched-attention self or encoder_decoder, not {cfg.branched_attention}"

@@ -66,7 +66,6 @@ fi
 launch=(fairseq-train)   # the command that trains
 host=0                   # the number of this host; the first one does the work that is done once for all
 precisions=yes           # "": the model has no --autocast
-faster_translation=yes   # translate in the precision that is faster on this host; "": in that of the training
 silent=""                # yes: commands are not printed
 
 # glibc returns large blocks to the system and gets them again page by page: 6 to 20% of a step on CPUs.
@@ -95,8 +94,7 @@ run() {  # command ...
 }
 
 # Pipes and redirections. A plan starts with these functions, so that its commands can be pasted.
-helpers=(choose_precision await_precision in_precision in_faster_precision
-  log_and_show write_to write_translations show_and_keep)
+helpers=(choose_precision await_precision in_precision log_and_show write_to write_translations show_and_keep)
 
 choose_precision() {  # file [precision]: the given one, or the one in the file, or the faster one on this host
   if [ -n "${2:-}" ]; then echo "$2" > "$1"; elif [ ! -s "$1" ]; then python -m user_dir.tools.precision > "$1"; fi
@@ -108,11 +106,6 @@ await_precision() {  # file that the first host writes
 
 in_precision() {  # file, command ...
   "${@:2}" --autocast "$(cat "$1")"
-}
-
-in_faster_precision() {  # command ...
-  local faster; faster=$(python -m user_dir.tools.precision)
-  "$@" --model-overrides "{'autocast': '$faster'}"
 }
 
 log_and_show() {  # log, command ... (its last output is logged even if Ctrl-C ends it)
@@ -183,9 +176,7 @@ average() {
 }
 
 translate() {
-  local command=(fairseq-generate)
-  [ -z "$precisions" ] || [ -z "$faster_translation" ] || command=(in_faster_precision fairseq-generate)
-  run write_to "$run/generate.log" "$run/generate.err" "${command[@]}" "$data/data-bin" \
+  run write_to "$run/generate.log" "$run/generate.err" fairseq-generate "$data/data-bin" \
     --task checked_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir \
     --path "$run/average.pt" \
     --max-tokens 6000 --remove-bpe "${generation[@]}"

@@ -6,6 +6,7 @@ Bad corpora are in unit/data_prep/, translations and pictures in unit/tools/.
 import argparse
 import itertools
 import os
+import pathlib
 import re
 import shutil
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.data import indexed_dataset
+from fairseq.models import BaseFairseqModel
 from fairseq_cli import train
 
 from user_dir.errors import InputError
@@ -287,11 +289,31 @@ def test_branch_weights_of_another_form(saved):
     """The parameters have the same names and shapes, but κ and α would be read as logits, or logits as κ and α."""
     _, path, _ = saved("weighted_transformer_tiny", name="simplex.pt")
     model, softmax, _ = saved("weighted_transformer_tiny", branch_weights="softmax")
-    training = argparse.Namespace(restore_file=str(softmax), save_dir="elsewhere", ddp_backend="legacy_ddp")
-    training_input.refuse_checkpoints(training, model)
+    _, begun_elsewhere, _ = saved("weighted_transformer_tiny", branch_weights="softmax", branch_weights_init="random")
+    training = argparse.Namespace(save_dir="elsewhere", ddp_backend="legacy_ddp")
+    for same in (softmax, begun_elsewhere):
+        training.restore_file = str(same)
+        training_input.refuse_checkpoints(training, model)
     training.restore_file = str(path)
     with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: .*of --branch-weights softmax: name"):
         training_input.refuse_checkpoints(training, model)
+
+
+def test_a_model_without_our_options():
+    """fairseq's own that are no Transformers have no `cfg`."""
+
+    class Convolution(BaseFairseqModel):
+        def __init__(self, width):
+            super().__init__()
+            self.layer = torch.nn.Conv1d(1, 1, width)
+
+    def refuse(model):
+        training_input.refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
+
+    state = {"model": Convolution(2).state_dict(), "cfg": {"model": argparse.Namespace(arch="fconv")}}
+    refuse(Convolution(2))
+    with pytest.raises(InputError, match=r"c.pt holds another model \(fconv\): layer.weight is \[1, 1, 2\]"):
+        refuse(Convolution(3))
 
 
 def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained):

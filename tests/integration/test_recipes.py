@@ -143,14 +143,6 @@ def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_pa
     assert (tmp_path / "trained").read_text() == "x\n"
 
 
-def test_translating_chooses_the_precision_of_its_own_machine(recipe, stand_in, tmp_path):
-    (tmp_path / "run").mkdir()
-    stand_in("python", "echo faster-here")
-    stand_in("fairseq-generate", 'echo "D-0 $*"')
-    assert recipe(STEPS="translate").returncode == 0
-    assert "--model-overrides {'autocast': 'faster-here'}" in (tmp_path / "run/generate.log").read_text()
-
-
 def test_two_preparations_at_a_time(checkout, recipe, stand_in, tmp_path):
     """The second waits for the first and finds its work done."""
     data = checkout / "data/multi30k_published.en-de.smoke"

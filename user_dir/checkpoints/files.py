@@ -7,7 +7,6 @@ import zipfile
 
 import torch
 
-from ..config import refuse_shared_ffn
 from ..errors import InputError
 from .compatibility import allow_fairseq_checkpoints
 
@@ -62,6 +61,12 @@ def options(state: dict, group: str) -> dict:
     """
     saved = state["cfg"].get(group, {})
     return saved if isinstance(saved, dict) else vars(saved)
+
+
+def refuse_shared_ffn(branch_ffn: str | None) -> None:
+    """Raises InputError for a checkpoint with this --branch-ffn, an option of version 0.1, unless it is per_branch."""
+    if branch_ffn not in (None, "per_branch"):
+        raise InputError(f"--branch-ffn {branch_ffn} no longer exists: use the version of user_dir that has it")
 
 
 def without_training_state(state: dict) -> dict:

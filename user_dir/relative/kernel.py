@@ -164,8 +164,7 @@ def products(x: Tensor, table: Tensor | None) -> Tensor | None:
 
 def heads_first(x: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, h, S, d] → [h, B, S, d], in that order in memory too"""
-    x = x.transpose(0, 1)
-    return x.new_empty(x.shape, dtype=dtype).copy_(x)
+    return x.transpose(0, 1).to(dtype, copy=True, memory_format=torch.contiguous_format)
 
 
 def slices(length: int, size: int) -> list[slice]:

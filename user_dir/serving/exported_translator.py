@@ -40,36 +40,24 @@ def fingerprint(checkpoint: pathlib.Path) -> str | None:
     return hashlib.sha256(repr(files).encode()).hexdigest()
 
 
-def write_facts(
-    folder: pathlib.Path,
-    checkpoint: str | None,
-    data: pathlib.Path,
-    languages: tuple[str, str],
-    longest: int,
-    longest_output: int,
-    search: dict,
-    quantization: str | None,
-    characters: str,
-) -> None:
+def write_facts(folder: pathlib.Path, data: pathlib.Path, facts: dict) -> None:
     """Writes into `folder` the files that translate text for a model trained on `data`.
 
     Args:
-        checkpoint: its `fingerprint`
-        longest, longest_output: the most subwords of a sentence, and of a translation
-        search: as from search_settings.kept_settings
-        quantization: of the weights, None if they are those of the checkpoint
-        characters: of the source dictionary (respelling.characters_of)
+        facts: source_lang, target_lang;
+            longest, longest_output: the most subwords of a sentence, and of a translation;
+            search: as from search_settings.kept_settings;
+            characters: of the source dictionary (respelling.characters_of);
+            checkpoint: its `fingerprint`;
+            quantization: of the weights, None if they are those of the checkpoint
     """
     if prepared := preparation_of(data):
-        codes = codes_of(prepared, languages[0])
+        codes = codes_of(prepared, facts["source_lang"])
         (folder / "bpe").mkdir()
         shutil.copy(codes, folder / "bpe")
         if (vocabulary := vocabulary_of(codes)).is_file():
             shutil.copy(vocabulary, folder / "bpe")
         shutil.copy(prepared.folder / "manifest.json", folder)
-    facts = {"source_lang": languages[0], "target_lang": languages[1], "search": search}
-    facts |= {"checkpoint": checkpoint, "quantization": quantization, "characters": characters}
-    facts |= {"longest": longest, "longest_output": longest_output}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
@@ -104,8 +92,6 @@ def difference(folder: pathlib.Path, checkpoint: pathlib.Path) -> str | None:
     facts, exported = read_facts(folder), fingerprint(checkpoint)
     if exported is None or facts.get("checkpoint") != exported:
         return f"{folder} was exported from another file than {checkpoint}"
-    if not facts["characters"]:
-        return f"{folder} was exported by an earlier version"
     if facts.get("quantization"):
         return f"{folder} has the weights in {facts['quantization']}"
     if facts["search"] != kept_settings(checkpoint.parent):

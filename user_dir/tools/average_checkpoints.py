@@ -11,10 +11,9 @@ import re
 
 import torch
 
-from ..checkpoints.files import save, without_training_state
+from ..checkpoints.files import load, save, without_training_state
 from ..errors import InputError
 from ..files import write
-from ..serving.models import load
 from .shared.command import exit_in_one_line, new_parser, positive, refuse_repeated
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.

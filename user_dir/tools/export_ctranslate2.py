@@ -122,16 +122,18 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         raise InputError(f"{output} exists: remove it, or name another folder")
     refuse_missing_folder(output)
     exported = fingerprint(path)  # before the file is read, because a training may replace it meanwhile
-    found, task, *longest = specification(path, data)
+    found, task, longest, longest_output = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
-        languages = task.cfg.source_lang, task.cfg.target_lang
         kept = kept_settings(path.parent)
         if kept.get("lenpen_form") == "vaswani":  # CTranslate2 knows fairseq's only
             kept = {name: value for name, value in kept.items() if name not in ("lenpen", "lenpen_form")}
-        characters = characters_of(task.source_dictionary.symbols)
-        write_facts(pathlib.Path(folder, "model"), exported, data, languages, *longest, kept, quantization, characters)
+        facts = {"source_lang": task.cfg.source_lang, "target_lang": task.cfg.target_lang, "search": kept}
+        facts |= {"longest": longest, "longest_output": longest_output}
+        facts |= {"characters": characters_of(task.source_dictionary.symbols)}
+        facts |= {"checkpoint": exported, "quantization": quantization}
+        write_facts(pathlib.Path(folder, "model"), data, facts)
         if output.exists():
             output.rename(pathlib.Path(folder, "earlier"))
         pathlib.Path(folder, "model").rename(output)

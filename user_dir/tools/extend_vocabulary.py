@@ -20,22 +20,11 @@ from ..checkpoints.files import options, save, without_training_state
 from ..errors import InputError
 from ..files import write
 from ..serving.models import data_of, load
+from ..task import CheckedTranslationTask
 from .shared.command import add_checkpoint, exit_in_one_line, new_parser
 
 # The sides whose words are the rows of these matrices: 0 for the source, 1 for the target.
 ROWS = {"encoder.embed_tokens.weight": 0, "decoder.embed_tokens.weight": 1, "decoder.output_projection.weight": 1}
-
-
-def dictionaries(folder: pathlib.Path, languages: list[str]) -> list[Dictionary]:
-    """The dictionaries of the languages in the data-bin `folder`.
-
-    Raises:
-        InputError: if one is missing or malformed
-    """
-    try:
-        return [Dictionary.load(str(folder / f"dict.{language}.txt")) for language in languages]
-    except Exception as error:  # of another encoding fairseq raises it without a class of its own
-        raise InputError(f"{folder} has no usable dictionaries ({error}): name a data-bin folder") from error
 
 
 def new_words(old: Dictionary, new: Dictionary) -> int:
@@ -97,7 +86,8 @@ def main(arguments: list[str] | None = None) -> None:
     if not all(languages):
         raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder (--data)")
     earlier = args.old or data_of([args.checkpoint], "--old")
-    old, new = (dictionaries(folder, languages) for folder in (earlier, args.data))
+    read = CheckedTranslationTask.load_dictionary
+    old, new = ([read(str(folder / f"dict.{name}.txt")) for name in languages] for folder in (earlier, args.data))
     added = [*map(new_words, old, new)]
     if not any(added):
         raise InputError(f"{args.data} has the dictionaries of {args.checkpoint}: train it further as it is")

@@ -17,8 +17,8 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from ..checkpoints.files import load, options
 from ..errors import InputError
-from ..serving.models import load, options
 from .shared.command import add_checkpoint, add_picture, exit_in_one_line, new_parser
 from .shared.pictures import new_figure, save
 

@@ -158,7 +158,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"nmt-translate: the sentences of a line are translated together, because {reason}", file=sys.stderr)
     lines, total, chunk = source(args, translator.source_lang)
     # Shown to people, once it takes longer than two seconds; not among translations that they read on the same screen.
-    hidden = sys.stdout.isatty() and not args.output
+    hidden = not args.output and sys.stdout.isatty()
     with tqdm(total=total, unit=" lines", delay=2, leave=False, disable=hidden or None) as bar:
         parts = translated(translator, lines, chunk, bar, args)
         if args.output:

@@ -34,7 +34,7 @@ def prepare_last_checkpoint(options, task) -> None:
     Raises:
         InputError: if it is half written and there is no other
     """
-    several = distributed.is_available() and distributed.is_initialized()
+    several = distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
     path = last = pathlib.Path(options.save_dir) / LAST
     if options.restore_file != LAST:

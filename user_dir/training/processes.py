@@ -16,8 +16,6 @@ def refuse_processes(options) -> None:
         InputError: if processes of torchrun are not connected (fairseq reads torchrun's variables only if it sees
             several GPUs), and for a --ddp-backend that needs GPUs
     """
-    if not distributed.is_available():
-        return
     several = distributed.is_torchelastic_launched() and int(os.environ.get("WORLD_SIZE", 1)) > 1
     if several and not distributed.is_initialized():
         raise InputError(
@@ -36,5 +34,5 @@ def refuse_processes(options) -> None:
 
 def end_with_torchrun() -> None:
     """Ends this process if torchrun is killed (kill -9, out of memory): it would train beside the resumed training."""
-    if distributed.is_available() and distributed.is_torchelastic_launched():
+    if distributed.is_torchelastic_launched():
         multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # does nothing outside Linux

@@ -3,7 +3,8 @@
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from ..config import VariantConfig, refuse_shared_ffn
+from ..checkpoints.files import refuse_shared_ffn
+from ..config import VariantConfig
 from ..families import FAMILIES, SIZES, Family
 from .model import TransformerModel
 

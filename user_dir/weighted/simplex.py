@@ -24,11 +24,9 @@ def project(points: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def project_(vectors) -> None:
-    """Projects each of `vectors` [M] in place, those of equal M together; half precision is computed in float32."""
+    """Projects each of `vectors` [M] in place, those of equal M together."""
     by_size = defaultdict(list)
     for vector in vectors:
         by_size[vector.numel()].append(vector)
     for same in by_size.values():
-        points = torch.stack(same)  # [vectors, M]
-        projected = project(points.to(torch.promote_types(points.dtype, torch.float32)))
-        torch._foreach_copy_(same, projected.to(points.dtype).unbind())
+        torch._foreach_copy_(same, project(torch.stack(same)).unbind())

@@ -86,8 +86,7 @@ def test_new_characters_follow_the_old_entries(earlier, capsys):
         )
         assert [text.encode(line) for line in raw] == pieces  # nmt-translate's subwords
     (earlier / "exported").mkdir()
-    data = earlier / "extended/data-bin"
-    write_facts(earlier / "exported", None, data, ("fr", "en"), 100, 100, {}, None, "a")  # for CTranslate2
+    write_facts(earlier / "exported", earlier / "extended/data-bin", {"source_lang": "fr"})  # for CTranslate2
     exported = PreparedText(preparation_of(earlier / "exported/translator.json"), "fr", "en")
     assert [exported.encode(line) for line in raw] == pieces
     again = run(earlier, "third", OTHER, "--like", earlier / "extended", langs=())

@@ -203,6 +203,12 @@ def test_a_closed_stream(model, monkeypatch, stream, remedy):
         tool.main(model)
 
 
+def test_a_file_instead_of_a_closed_stream(model, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdout", None)
+    tool.main([*model, "w1 w2", "--output", str(tmp_path / "translation")])
+    assert (tmp_path / "translation").read_text().count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "options, words",
     [

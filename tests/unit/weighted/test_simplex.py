@@ -37,10 +37,10 @@ def test_lies_on_the_simplex_and_stays(dtype):
     torch.testing.assert_close(project(once), once, atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float, torch.half, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.double, torch.float])
 def test_in_place_for_vectors_of_several_sizes(dtype):
-    vectors = [torch.nn.Parameter(torch.randn(size).to(dtype)) for size in (4, 8, 4, 8, 1)]
-    expected = [project(vector.detach().float()).to(dtype) for vector in vectors]
+    vectors = [torch.nn.Parameter(torch.randn(size, dtype=dtype)) for size in (4, 8, 4, 8, 1)]
+    expected = [project(vector.detach()) for vector in vectors]
     addresses = [vector.data_ptr() for vector in vectors]
     project_(vectors)
     assert [vector.data_ptr() for vector in vectors] == addresses
