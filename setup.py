@@ -46,6 +46,7 @@ setup(
         "torch>=2.6",  # loads checkpoints weights-only
         "sacremoses>=0.2,<0.3",  # normalises, tokenises and detokenises
         "subword-nmt>=0.3.8,<0.4",  # byte-pair encoding
+        "regex>=2024.4.16",  # knows the marks of scripts; sacremoses and sacrebleu bring it
         "sentencex>=1.0.32,<2",  # splits a line into its sentences before it is translated
         "sacrebleu>=2.6,<3",  # scores
         "scipy>=1.8,<2",  # Welch's t-test; fairseq brings it

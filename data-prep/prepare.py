@@ -96,7 +96,13 @@ def parser() -> argparse.ArgumentParser:
     size = "pairs to split off for each part that is not given (default: 2000, or a twentieth of a small corpus)"
     add("--held-out", type=count, metavar="N", help=size)
     add("--max-pairs", type=count, metavar="N", help="train on only N pairs, always the same ones")
-    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one per core)")
+    add(
+        "--workers",
+        type=count,
+        metavar="N",
+        default=len(os.sched_getaffinity(0)),
+        help="processes (default: one per core)",
+    )
     return result
 
 

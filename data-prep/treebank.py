@@ -30,7 +30,13 @@ def parser() -> Parser:
     add("--output", type=Path, required=True, metavar="FOLDER", help="folder for all results")
     add("--bpe-operations", type=count, metavar="N", default=16000, help="merges to learn (default: %(default)s)")
     add("--max-pairs", type=count, metavar="N", help="train on only N trees, always the same ones")
-    add("--workers", type=count, metavar="N", default=os.cpu_count(), help="processes (default: one per core)")
+    add(
+        "--workers",
+        type=count,
+        metavar="N",
+        default=len(os.sched_getaffinity(0)),
+        help="processes (default: one per core)",
+    )
     return result
 
 

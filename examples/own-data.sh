@@ -22,10 +22,11 @@ done
 texts=("$(realpath "$1")" "$(realpath "$2")") source=${1##*.} target=${2##*.}
 [ "$source" != "$target" ] || usage "both files end in .$source instead of their languages"
 shift 2
-read -r pairs words <<< "$(wc -lw < "${texts[0]}")"
+# Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.
+read -r pairs words <<< "$(awk '{ words += NF } END { print NR, words + 0 }' "${texts[0]}")"
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.
 name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
-name=${name//:/_}  # fairseq takes no colon in a path
+name=${name//[:\$]/_}  # fairseq takes no colon and no dollar in a path
 
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)

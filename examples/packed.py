@@ -9,7 +9,7 @@ import zlib
 def lines_of(path: pathlib.Path) -> list[str]:
     """The lines of `path` without their ends; ends the command in one line if it cannot be read."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
             return [line.rstrip("\n") for line in file]
     except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {path} cannot be read: {error}")

@@ -31,9 +31,8 @@
 
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"
-. "$project/examples/shared/batch.sh"
 
-for name in SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES; do
+for name in ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES; do
   [ -z "${!name:-}" ] || grep -qE "\\$\{?$name\b" "$0" || fail "$name=${!name} has no effect in this recipe; omit it"
 done
 [[ " ${further[*]-}" != *" --seed"* ]] || fail "--seed: use SEED=..., which also names the folder"
@@ -104,6 +103,13 @@ batch=$BATCH
 [ "$NODE_RANK" -lt "$NODES" ] || fail "NODE_RANK is $NODE_RANK and NODES $NODES; hosts are counted from 0"
 host=$NODE_RANK
 
+# The batch is the paper's on any number of processes: as few passes per update as the memory allows, all of equal size.
+# fairseq counts the longer side of a batch, so this limits both its source and its target tokens.
+share_batch() {  # tokens of a batch, tokens that fit into a process, processes: sets update_freq and max_tokens
+  update_freq=$((($1 + $3 * $2 - 1) / ($3 * $2)))
+  max_tokens=$((($1 + $3 * update_freq / 2) / ($3 * update_freq)))
+}
+
 workers=$((PROCESSES * NODES))
 share_batch "$BATCH" "$MAX_TOKENS" "$workers"
 [ "$max_tokens" -ge 300 ] ||  # fairseq omits sentences longer than that
@@ -170,7 +176,7 @@ if [ "$workers" -gt 1 ]; then
 fi
 if [ "$GPUS" = 0 ]; then
   running+=(--cpu)
-  threads=$(($(getconf _NPROCESSORS_ONLN) / PROCESSES))
+  threads=$(($(nproc) / PROCESSES))
   [ "$PROCESSES" = 1 ] || malloc+=("OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}")
   launch=(env "${malloc[@]}" "${launch[@]}")
 fi
@@ -275,7 +281,7 @@ follow_plan() {  # published results
     step train
   fi
   if wanted average; then
-    [ -n "$dry_run" ] || average_what_there_is
+    [ -n "$dry_run" ] || [ -e "$run/average.pt" ] || average_what_there_is
     step average
   fi
   if wanted translate; then step translate; fi

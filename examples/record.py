@@ -54,9 +54,9 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     if corpus and any((start.get("corpus") or corpus) != corpus for start in starts):
         sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
     names = [name for name in VARIABLES if name in os.environ and name != "STEPS"]  # all steps make one run
-    variables = [f"{name}={os.environ[name]}" for name in names]
+    variables = [f"{name}={shlex.quote(os.environ[name])}" for name in names]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    start = {"commit": commit(), "command": shlex.join([*variables, *command]), "begun": now, "corpus": corpus}
+    start = {"commit": commit(), "command": " ".join([*variables, shlex.join(command)]), "begun": now, "corpus": corpus}
     start |= {"trained": (run / "trained").exists(), "versions": versions(), "machine": machine()}
     with open(run / STARTS, "a", encoding="utf-8") as file:
         file.write(json.dumps(start) + "\n")
@@ -101,7 +101,9 @@ def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible != "" and shutil.which("nvidia-smi"):
         names = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", *(["--id", visible] if visible else [])]
-        found["gpus"] = subprocess.run(names, capture_output=True, text=True).stdout.splitlines()
+        listed = subprocess.run(names, capture_output=True, text=True)
+        if listed.returncode == 0:  # its errors are printed there, too
+            found["gpus"] = listed.stdout.splitlines()
     return found
 
 
@@ -142,7 +144,7 @@ def scores(run: pathlib.Path) -> dict[str, dict]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     if rows:  # a table, and a list of signatures
         signatures = dict(re.findall(r"^- ([^:\n]+): (.*)$", text, re.MULTILINE))
-        for name, value in zip(rows[0][1:], rows[2][1:]):
+        for name, value in zip(rows[0][1:], rows[2][1 - len(rows[0]) :]):  # the folder's name may hold a bar
             by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
     elif match := re.match(r"(\S+) = ([\d.]+)", text):  # sacrebleu's line
         by_name["sacreBLEU"] = {"score": float(match[2]), "signature": match[1]}

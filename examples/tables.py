@@ -100,7 +100,7 @@ def command_rows(record: dict) -> list[list[str]]:
 
 def commands_table(results: pathlib.Path) -> str:
     """The Markdown table of the timed commands, one record after the other."""
-    lines = [["machine", "family", "command", "fairseq's", "ours", "ratio"], ["---"] * 3 + ["---:"] * 3]
+    lines = []
     for file in sorted(results.glob("*.json")):
         record = read_record(file)
         precision = "float32" if record["autocast"] == "off" else record["autocast"]
@@ -108,7 +108,7 @@ def commands_table(results: pathlib.Path) -> str:
         processor = ", ".join(about.get("gpus") or [f"{about['cpu']} {about.get('instructions', '')}".strip()])
         machine = f"{processor}, {record['threads']} threads, {precision}"
         lines += [[machine, f"`{record['family']}`", *row] for row in command_rows(record)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(lines) > 2 else EMPTY
+    return markdown(["machine", "family", "command", "fairseq's", "ours", "ratio"], lines, 3) + "\n" if lines else EMPTY
 
 
 def score(record: dict, name: str) -> float | str:

@@ -33,7 +33,6 @@ from user_dir.tools.shared.records import RECORD, read_record, write_record
 TABLE = PROJECT / "examples/trainings.toml"
 RESULTS = PROJECT / "examples/results"
 RUNS = PROJECT / "runs/trainings"
-GRACE = 20  # seconds between SIGTERM and SIGKILL
 HOW = "OMP_NUM_THREADS", "GPUS", "PROCESSES"  # variables that do not change what is trained
 
 
@@ -103,7 +102,7 @@ def spelled_out(row: dict) -> list[dict]:
 
 
 class Running:
-    """A running training, in its own session, so that all its processes can be ended together."""
+    """A running training, under supervise.py, which ends all its processes with it."""
 
     def __init__(self, training: Training, mirror: pathlib.Path | None, gpu: str | None):
         self.training, self.gpu = training, gpu
@@ -116,7 +115,7 @@ class Running:
         path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["nice", "-n", "19", "bash", *words],
+                ["nice", "-n", "19", sys.executable, "-S", "examples/shared/supervise.py", "bash", *words],
                 cwd=PROJECT,
                 env=os.environ | variables | {"PATH": path, "INSTALL": "no"},
                 stdin=subprocess.DEVNULL,
@@ -130,14 +129,6 @@ class Running:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def signal(self, number: int) -> bool:
-        """Sends a signal; returns whether any process is left."""
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            return False
-        return True
-
     def progress(self) -> str:
         """The last report and the last validation loss in the recipe's output."""
         with open(self.log, "rb") as log:
@@ -150,15 +141,6 @@ class Running:
         return f"{self.training.name}: {state}" + (f", valid {valid[-1]}" if valid else "")
 
 
-def visible_gpus() -> list[str]:
-    """The names of the GPUs over which trainings with one each are spread."""
-    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return given.split(",")
-    import torch  # for a second
-
-    return [str(number) for number in range(torch.cuda.device_count())]
-
-
 def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> int:
     """Returns the number of failures. Ctrl-C, SIGTERM and SIGHUP end the running trainings and this command."""
     running: list[Running] = []
@@ -169,7 +151,11 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             signal.signal(number, lambda number, frame: stop.append(number))
     count, failed, shown, line = len(waiting), 0, 0.0, ""
     terminal = sys.stdout.isatty()
-    gpus = visible_gpus() if os.environ.get("GPUS") == "1" else []
+    gpus = []  # over which trainings with one each are spread
+    if os.environ.get("GPUS") == "1":
+        import torch  # for a second
+
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(",")
     try:
         while waiting or running:
             if stop:
@@ -180,7 +166,6 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             time.sleep(0.2)
             for done in [job for job in running if job.ended()]:
                 running.remove(done)
-                done.signal(signal.SIGTERM)
                 failure, training = finish(done), done.training
                 failed += failure is not None
                 print(f"{chr(13) if terminal else ''}{training.name}: {failure or training.record}", flush=True)
@@ -208,12 +193,9 @@ def finish(job: Running) -> str | None:
 
 def end(running: list[Running]) -> None:
     for job in running:
-        job.signal(signal.SIGTERM)
-    limit = time.monotonic() + GRACE
+        job.process.terminate()
     for job in running:
-        while (not job.ended() or job.signal(0)) and time.monotonic() < limit:
-            time.sleep(0.05)
-        job.signal(signal.SIGKILL)
+        job.process.wait()
 
 
 @exit_in_one_line("train.py")
@@ -247,7 +229,7 @@ def main() -> None:
     if args.list:
         for training in trainings:
             variables, words = training.command(args.mirror)
-            line = shlex.join([*(f"{name}={value}" for name, value in variables.items()), *words])
+            line = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(words)])
             print(f"{'to do' if training in waiting else 'done '} {training.name}: {line}")
         return
     print(f"{len(trainings) - len(waiting)} of {len(trainings)} trainings have a record", flush=True)

@@ -7,14 +7,15 @@ corpus later do not change most of it.
 
 import hashlib
 import heapq
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+
+import regex
 
 Pair = tuple[str, ...]  # two sentences, of which the first one's hash decides; optionally more columns
 
 LEAKAGE = "shares a held-out sentence"
-_NOT_WORDS = re.compile(r"[\W_]+")
+_NOT_WORDS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")  # re has no class of marks, such as vowel signs
 
 
 def folded(sentence: str) -> str:

@@ -54,7 +54,8 @@ def tokenise_lines(
     lines: list[str], language: str, lowercase: bool, normalise: bool = True, tokenise: bool = True
 ) -> list[str]:
     """Each line, optionally tokenised (or else without words that fairseq reserves) and lower-cased."""
-    if not tokenise and (reserved := next((w for line in lines for w in line.split() if w in RESERVED), None)):
+    split = tokeniser(language, normalise) if tokenise else str
+    made = [split(line).lower() if lowercase else split(line) for line in lines]
+    if not tokenise and (reserved := next((w for line in made for w in line.split() if w in RESERVED), None)):
         raise PreparationError(f"the text in {language} has the word {reserved}, which fairseq reserves; replace it")
-    tokenise = tokeniser(language, normalise) if tokenise else str
-    return [tokenise(line).lower() if lowercase else tokenise(line) for line in lines]
+    return made

@@ -215,7 +215,7 @@ step() {  # name [remedy if it fails]
   case $status in 130 | 141) exit $status ;; esac  # Ctrl-C, or nobody reads the output
   # Nothing is trained yet, so that other options may follow, and the record is not of this try.
   if [ "$1" = train ] && [ ! -e "$run/checkpoint_last.pt" ]; then
-    [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,starts.jsonl}
+    [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,precision,starts.jsonl}
     [ ! -e "$run/$log" ] || mv -f "$run/$log" "$run/failed.$log"
     log=failed.$log
   fi

@@ -22,7 +22,7 @@ def g2p(*words, ok=True):
 def words(tmp_path):
     """A folder of words, and those prepared."""
     table = "".join(f"{word}\t{sounds}\n" for word, sounds in zip(["ab", "ca", "ka", "eau", "éff"], RIGHT))
-    (tmp_path / "fre.train.tsv").write_text(table, encoding="utf-8")
+    (tmp_path / "fre.train.tsv").write_text(table, encoding="utf-8-sig")  # of Windows
     (tmp_path / "data").mkdir()
     (tmp_path / "data/fre_dev.tsv").write_text(table, encoding="utf-8")
     with gzip.open(tmp_path / "fre.test.tsv.gz", "wt", encoding="utf-8") as file:

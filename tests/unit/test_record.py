@@ -53,13 +53,15 @@ def test_a_record_is_of_the_training_not_of_later_steps(record, tmp_path, monkey
     for name, text in (("generate.log", ""), ("score.txt", "BLEU|x = 1.0 2/3")):
         (run / name).write_text(text)
     monkeypatch.setenv("STEPS", "train")
+    monkeypatch.setenv("PREPARATION", "--lowercase --max-ratio 5")
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
     record.begin(run, data, ["first.sh"])
     (run / "trained").touch()
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "another"})
     record.begin(run, data, ["second.sh"])
     found = record.record(run)
-    assert found["command"].endswith("first.sh") and "STEPS" not in found["command"]
+    assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' first.sh")  # as it can be typed
+    assert "STEPS" not in found["command"]
     assert found["machine"] == {"cpu": "the first"} and found["starts"] == 2
 
 
@@ -73,6 +75,14 @@ def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
         assert json.loads((tmp_path / "run.json").read_text())["scores"] == kept | found["scores"]
 
 
+def test_a_folder_with_a_bar_in_its_name(record, tmp_path):
+    (tmp_path / "generate.log").touch()
+    (tmp_path / "score.txt").write_text(
+        "| system | BLEU |\n| --- | ---: |\n| a\\|b/generate.log | 12.34 |\n\n- BLEU: `x`\n"
+    )
+    assert record.scores(tmp_path) == {"BLEU": {"score": 12.34, "signature": "x"}}
+
+
 def test_processors_of_one_name_are_told_apart(record, tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     for flags, widest in (("sse2", None), ("sse2 avx2 bmi2", "avx2"), ("avx512_bf16 avx2 avx512f", "avx512_bf16")):
@@ -82,9 +92,11 @@ def test_processors_of_one_name_are_told_apart(record, tmp_path):
     assert "instructions" not in record.machine(tmp_path / "none")
 
 
-@pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None)])
+@pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None), ("none", None)])
 def test_gpus_that_are_hidden_are_not_recorded(record, tmp_path, monkeypatch, visible, gpus):
-    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\nif [ "$3" = --id ]; then echo "$4"; else echo A; echo B; fi\n')
+    (tmp_path / "nvidia-smi").write_text(
+        '#!/bin/sh\nif [ "$3" = --id ]; then echo "$4"; else echo A; echo B; fi\n[ "$4" != none ]\n'
+    )
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     if visible is None:

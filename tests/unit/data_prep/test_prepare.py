@@ -162,6 +162,9 @@ def test_words_that_fairseq_reserves(capsys, tmp_path):
     pairs = [(f"a{number} </s> b", f"c{number} d") for number in range(200)]
     status, _, said = prepared(capsys, tmp_path, pairs, "--held-out", "20", "--pretokenised")
     assert status == 1 and "the text in fr has the word </s>, which fairseq reserves; replace it" in said
+    upper = [(f"a{number} <PAD> b", f"c{number} d") for number in range(200)]
+    status, _, said = prepared(capsys, tmp_path, upper, "--held-out", "20", "--pretokenised", "--lowercase")
+    assert status == 1 and "the text in fr has the word <pad>, which fairseq reserves" in said
     assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
 
 

@@ -5,6 +5,13 @@ import hashlib
 from preparation import splitting
 
 
+def test_marks_belong_to_words():
+    """Vowel signs and tone marks; case and punctuation do not count."""
+    for one, other in (("वह आता है", "वह आती है"), ("ป่า", "ป้า"), ("கடல்", "கடலே")):
+        assert splitting.folded(one) != splitting.folded(other)
+    assert splitting.folded("Ça va, ÇA_VA?") == splitting.folded("ça VA ça va") and splitting.folded("…") == "…"
+
+
 def test_large_corpora_are_split_without_sorting_all_of_them():
     pairs = [(f"sentence {number % 4000}", f"satz {number}") for number in range(12000)]  # three translations of each
 

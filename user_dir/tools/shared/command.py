@@ -111,8 +111,8 @@ def exit_in_one_line(tool: str):
             signal.signal(number, handler)
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; numbers are the columns after the first. No text, such as a file's name, ends its cell."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+def table(head: list[str], rows: list[list[str]], texts: int = 1) -> str:
+    """A Markdown table; the first `texts` columns are no numbers. No text, such as a file's name, ends its cell."""
+    lines = [head, ["---"] * texts + ["---:"] * (len(head) - texts), *rows]
     cells = [[" ".join(text.splitlines()).replace("|", "\\|") for text in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
