@@ -19,6 +19,9 @@ from subword_nmt.apply_bpe import BPE
 from .errors import InputError
 
 LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
+# The spaces that Moses, which knows Latin punctuation, leaves in text of other scripts: before marks that follow
+# a word, on both sides of joiners, and around full-width punctuation.
+SPACES = re.compile(r" (?=[।॥۔؟،؛።፣፤։])| ([\u200c\u200d]) | ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?")
 CONTINUED = "@@"  # the end of every subword but the last of a word
 REMEMBERED = 300_000  # the most words whose subwords are cached: about 100 MB
 
@@ -69,7 +72,7 @@ def codes_of(prepared: Preparation, source: str) -> pathlib.Path:
 
 
 def vocabulary_of(codes: pathlib.Path) -> pathlib.Path:
-    """The dictionary beside subword codes, to which subwords are limited; only `prepare.py --like` writes one."""
+    """The dictionary beside subword codes, to which subwords are limited, of own text and with `prepare.py --like`."""
     return codes.with_name(codes.name.replace("codes", "vocabulary"))
 
 
@@ -110,6 +113,11 @@ def joined(subwords: str) -> str:
     return (subwords + " ").replace(f"{CONTINUED} ", "").rstrip()
 
 
+def closed_up(text: str) -> str:
+    """Text that sacremoses has detokenised, without the spaces that it leaves in scripts other than Latin."""
+    return SPACES.sub(r"\1\2", text)
+
+
 class PreparedText:
     """Converts text to subwords and back, for a model that translates `source` to `target`.
 
@@ -130,7 +138,8 @@ class PreparedText:
         self.natural = prepared.tokenise
 
     def sentences(self, text: str) -> list[str]:
-        """The sentences of a line of `natural` text: sentencex's, except that none ends in one of Moses' abbreviations.
+        """The sentences of a line of `natural` text: sentencex's, except that none ends in one of Moses' abbreviations,
+        or within a number such as २.५.
 
         Raises:
             ModuleNotFoundError: where sentencex is not installed
@@ -139,6 +148,8 @@ class PreparedText:
 
         sentences, unfinished = [], ""
         for part in segment(self.language, tidied(text)):
+            if sentences and not unfinished and part[0].isdecimal() and re.search(r"\d[.,]$", sentences[-1]):
+                unfinished = sentences.pop()
             unfinished += part
             last = unfinished.split()[-1:]
             if not (last and last[0].endswith(".") and last[0][:-1] in self.abbreviations):
@@ -162,7 +173,7 @@ class PreparedText:
     def decode(self, subwords: str) -> str:
         """Text from subwords separated by spaces."""
         tokens = joined(subwords)
-        return self.detokeniser.detokenize(tokens.split()) if self.prepared.tokenise else tokens
+        return closed_up(self.detokeniser.detokenize(tokens.split())) if self.prepared.tokenise else tokens
 
 
 class SplitText:

@@ -10,6 +10,7 @@ import os
 import pathlib
 from dataclasses import dataclass
 
+from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
 from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
@@ -20,6 +21,7 @@ from omegaconf import II, DictConfig
 from .checkpoints.trusted import refuse_untrusted
 from .config import option
 from .errors import InputError
+from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .training.bpe_dropout import with_bpe_dropout
 from .training.input import refuse_checkpoints, refuse_folder, refuse_input
@@ -126,6 +128,14 @@ class CheckedTranslationTask(TranslationTask):
         if isinstance(generator, SequenceGenerator):  # fairseq's scorer of references has no length penalty
             generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
         return generator
+
+    def build_tokenizer(self, args):
+        """As fairseq's, for --tokenizer moses with translations in any script."""
+        tokenizer = super().build_tokenizer(args)
+        if isinstance(tokenizer, MosesTokenizer):
+            decode = tokenizer.decode
+            tokenizer.decode = lambda text: closed_up(decode(text))
+        return tokenizer
 
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
         """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.

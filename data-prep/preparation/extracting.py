@@ -46,7 +46,7 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
         if not counts[part]:
             raise PreparationError(
                 f"no {part} pairs: only {clean:,} pairs are clean (dropped: {dropped or 'none'}); "
-                f"{remedy(dropped) + '; or ' if dropped else ''}give more text, or change --held-out"
+                f"give more text, or change --held-out{'; or ' + remedy(dropped) if dropped else ''}"
             )
     return {"in": total, "dropped": dropped, **counts}
 

@@ -25,7 +25,7 @@ from .stages import Stages
 from .text import read_lines, write_columns, write_lines
 from .tokenising import tokenise_lines, tokeniser
 
-VOCABULARY = "vocabulary"  # in bpe/, with --like: no subword is made that this dictionary lacks
+VOCABULARY = "vocabulary"  # in bpe/, with --like or of own text: no subword is made that this dictionary lacks
 DISK_FACTOR = 8  # bytes written by all stages per byte of text; 7 were measured on Tatoeba
 MANY = 1 / 4  # the share of pairs dropped by a stage from which on the user is warned
 FEW = 50  # the user is warned of fewer validation or test pairs
@@ -119,8 +119,8 @@ class Preparation:
             pieces |= {"like": self.like.identity(), "new_characters": self.new_characters}
         stages.run("bpe", pieces | {"subword-nmt": installed("subword-nmt")}, self.bpe)
         stages.run("data-bin", {"source": self.languages[0], "target": self.languages[1]}, self.data_bin)
-        if self.like:
-            report_unknown(stages.manifest["stages"]["data-bin"]["counts"], self.new_characters)
+        extended = self.new_characters or not self.like
+        report_unknown(stages.manifest["stages"]["data-bin"]["counts"], extended)
         print(f"{self.output / 'data-bin'} is ready")
 
     def about(self) -> dict:
@@ -191,11 +191,16 @@ class Preparation:
         return {"in": kept + sum(dropped.values()), "dropped": dropped, "train": kept}
 
     def bpe(self, folder: Path) -> dict:
-        """All texts in subwords, whose codes are learned from the training texts or are those of `like`."""
+        """All texts in subwords, whose codes are learned from the training texts or are those of `like`.
+
+        A merge whose result is a part of larger merges wherever the training text has it would be unknown to the model;
+        with few pairs there are many. In other parts of own text such a subword is split. Corpora of the registry have
+        codes alone, as published experiments have.
+        """
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         for _ in range(min(self.workers, 2)):  # learning uses one core only; data_bin needs at most two for long
             self.pool.submit(import_fairseq)
-        counts, files = {}, {}
+        counts, files, limited = {}, {}, self.like is not None
         for languages in [[language] for language in self.segmented] if self.separate_bpe else [self.languages]:
             names = [f"{kind}.{languages[0]}" if self.separate_bpe else kind for kind in ("codes", VOCABULARY)]
             codes, vocabulary = (folder / name for name in names)
@@ -207,15 +212,22 @@ class Preparation:
                 counts[vocabulary.name] = subwords.extend(known, new, vocabulary)
             else:
                 counts[codes.name] = subwords.learn(texts, codes, self.bpe_operations)
-            files |= dict.fromkeys(languages, (codes, vocabulary) if self.like else (codes,))
-        for language in self.languages:
-            for part in PARTS:
+            files |= dict.fromkeys(languages, (codes, vocabulary))
+        for part in PARTS:
+            for language in self.languages:
                 name = f"{part}.{language}"
                 text = train[language] if part == "train" else self.output / "tok" / name
                 if language in files:
-                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *files[language])
+                    given = files[language] if limited else files[language][:1]
+                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *given)
                 else:
                     counts[name] = write_lines(folder / name, read_lines(text))
+            if isinstance(self.source, OwnFiles) and not limited:  # the training text comes first
+                for vocabulary in {vocabulary for _, vocabulary in files.values()}:
+                    texts = [folder / f"train.{language}" for language in files if files[language][1] == vocabulary]
+                    known = subwords.count_words(texts)
+                    write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(known.items())))
+                limited = True
         return counts
 
     def data_bin(self, folder: Path) -> dict:

@@ -33,7 +33,7 @@ def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise PreparationError(
                 f"{name}, line {number}: not valid UTF-8 at byte {error.start + 1}; "
-                f"convert the file first, for example with iconv -t utf-8"
+                f"convert the file first, for example with iconv -f latin1 -t utf-8"
             ) from None
         yield text.removeprefix("\ufeff") if number == 1 else text
 

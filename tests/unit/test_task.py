@@ -1,5 +1,6 @@
 """--task checked_translation: the batches of a training's epochs, and what its log says of memory."""
 
+import argparse
 import weakref
 
 import pytest
@@ -112,6 +113,14 @@ def test_only_a_training_follows_its_options(trained, options):
 
 
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
+def test_translations_in_other_scripts_than_moses_knows(dictionary):
+    """--tokenizer moses, for fairseq-generate's D- lines."""
+    task = CheckedTranslationTask(CheckedTranslationConfig(source_lang="en", target_lang="hi"), dictionary, dictionary)
+    moses = task.build_tokenizer(argparse.Namespace(tokenizer="moses", source_lang="en", target_lang="hi"))
+    assert moses.decode("वह आता है ।") == "वह आता है।"
+    assert task.build_tokenizer(argparse.Namespace(tokenizer=None)) is None
+
+
 def test_memory_is_logged_in_training(dictionary):
     class Criterion(torch.nn.Module):
         @staticmethod

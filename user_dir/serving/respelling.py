@@ -5,7 +5,15 @@ from collections.abc import Iterable
 
 from ..preparation import PreparedText, joined, tidied
 
-ALIKE = ("'’‘‚‛‹›`´ʼ′", '"“”„‟«»″', "-–—―‐‑‒−")  # quotation marks and dashes, each instead of the others of its row
+# Quotation marks, dashes, and the digits of five scripts, each instead of the others of its row.
+ALIKE = (
+    "'’‘‚‛‹›`´ʼ′",
+    '"“”„‟«»″',
+    "-–—―‐‑‒−",
+    *map("".join, zip("0123456789", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯")),
+)
+
+NUKTA = 7  # the combining class of the dot that makes other letters, as in ज़: the nearest letter is without it
 
 
 def characters_of(subwords: Iterable[str]) -> str:
@@ -55,3 +63,5 @@ def candidates(character: str) -> Iterable[str]:
     yield character.swapcase()
     letters = "".join(x for x in unicodedata.normalize("NFKD", character) if not unicodedata.combining(x))
     yield from (letters, letters.swapcase()) if letters else ()
+    if unicodedata.category(character) == "Cf" or unicodedata.combining(character) == NUKTA:  # joiners: क्‍या and क्या
+        yield ""

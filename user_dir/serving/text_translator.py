@@ -13,6 +13,8 @@ from ..errors import InputError
 from ..preparation import CONTINUED
 from .search_settings import RANGES, search_settings
 
+ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences
+
 
 class Hypothesis(NamedTuple):
     """A translation and its score: log2 p(translation) / length penalty, as in fairseq-generate's output."""
@@ -116,7 +118,7 @@ class TextTranslator:
             subwords = line.split()
             while len(subwords) > self.longest:
                 ends = [end for end in range(1, self.longest + 1) if not subwords[end - 1].endswith(CONTINUED)]
-                sentences = [end for end in ends if subwords[end - 1] in (".", "!", "?")]
+                sentences = [end for end in ends if subwords[end - 1] in ENDS]
                 end = max(sentences or ends, default=self.longest)
                 pieces.append(" ".join(subwords[:end]))
                 subwords = subwords[end:]

@@ -40,7 +40,6 @@ class Translator(TextTranslator):
         data: the data-bin folder (default: that of the training)
         pretokenised: the text is used unchanged, like the training data: tokens or subwords separated by spaces; the
             translations are tokens. Data that data-prep did not prepare require this
-        already_split: the name of `pretokenised` up to version 0.1
         autocast: "off" for float32, "bf16" for matrix products in bfloat16 (default: as in training)
         device: "cpu", "cuda", "cuda:1", … (default: a GPU if there is one)
         processes: that `translate` and `search` fork for many texts, each with one thread (on a CPU under Linux)
@@ -58,7 +57,6 @@ class Translator(TextTranslator):
         *ensemble: str | pathlib.Path,
         data: str | pathlib.Path | None = None,
         pretokenised: bool = False,
-        already_split: bool = False,
         autocast: str | None = None,
         device: str | None = None,
         processes: int = 1,
@@ -69,7 +67,7 @@ class Translator(TextTranslator):
         self.device = torch_device(device)
         self.processes = processes if self.device.type == "cpu" and sys.platform == "linux" else 1
         overrides = {} if autocast is None else {"autocast": autocast}
-        if pretokenised or already_split:
+        if pretokenised:
             self.text = SplitText()
         elif prepared := preparation_of(self.data):
             languages = dict(zip(("source_lang", "target_lang"), self.direction(paths[0], prepared)))

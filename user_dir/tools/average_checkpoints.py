@@ -6,6 +6,7 @@
 Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and the last 20 of a big model.
 """
 
+import os
 import pathlib
 import re
 
@@ -31,8 +32,8 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
         reason = f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged"
         remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
         if not numbered:
-            other = next(name for name in PATTERNS if name != by)
-            remedy = f"add --by {other}, or name another folder"
+            others = [name for name in PATTERNS if any(map(PATTERNS[name].fullmatch, os.listdir(folder)))]
+            remedy = f"add --by {others[0]}" if others else f"name another folder, or {folder}/checkpoint_last.pt alone"
         raise InputError(f"{reason}: {remedy}")
     return [numbered[number] for number in sorted(numbered)[-count:]]
 

@@ -47,7 +47,7 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             place = f"{name}, line {number}: not UTF-8 at byte {error.start + 1}"
-            raise InputError(f"{place}; convert it first, for example with iconv -t utf-8") from None
+            raise InputError(f"{place}; convert it first, for example with iconv -f latin1 -t utf-8") from None
         yield (text.removeprefix("\ufeff") if number == 1 else text).removesuffix("\n")
 
 
@@ -118,7 +118,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_data(parser, "--data", metavar="FOLDER")
     help = "take text as it stands, tokenised and in subwords as the training data; write tokens. "
     help += "The one way for data that data-prep did not prepare"
-    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=help)  # its name up to 0.1
+    parser.add_argument("--pretokenised", action="store_true", help=help)
     help = "a further model to take the mean with; may be repeated"
     parser.add_argument("--ensemble", type=checkpoint, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)

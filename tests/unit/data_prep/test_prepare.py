@@ -8,6 +8,7 @@ import shutil
 import prepare
 import pytest
 from preparation import pipeline
+from preparation.subwords import segment_lines
 from unit.data_prep.support import TABLE, packed, registry, sentences, write
 
 from user_dir.preparation import PreparedText, preparation_of
@@ -155,6 +156,24 @@ def test_tokens_stay_as_they_are(capsys, tmp_path):
     text = PreparedText(preparation_of(out / "data-bin"), "th", "en")
     for sentence in (pairs[7][0], "แอปเปิ้ล"):
         assert text.decode(text.encode(sentence)) == sentence
+
+
+def test_subwords_that_the_model_knows(capsys, tmp_path):
+    """abc is a merge that the training text always continues, to abcd or abce, so the model would not know it."""
+    write(tmp_path / "train.fr", [f"abcd abce abcd abce {number}" for number in range(300)])
+    write(tmp_path / "train.en", [f"dcba dcbe dcba dcbe {number}" for number in range(300)])
+    options = ["--train", tmp_path / "train.fr", tmp_path / "train.en", "--bpe-operations", "8"]
+    for part in ("valid", "test"):
+        for language in ("fr", "en"):
+            write(tmp_path / f"{part}.{language}", [f"abcx {language} {part} {number}" for number in range(60)])
+        options += [f"--{part}", tmp_path / f"{part}.fr", tmp_path / f"{part}.en"]
+    assert run(capsys, tmp_path, *options)[0] == 0
+    out = tmp_path / "out"
+    assert segment_lines(["abcd abcx"], out / "bpe/codes") == ["abcd abc@@ x"]
+    line = (out / "bpe/test.fr").read_text().partition("\n")[0]
+    assert line.startswith("a@@ b@@ c@@ x ") and "abcd" in (out / "bpe/vocabulary").read_text()
+    text = PreparedText(preparation_of(out / "data-bin"), "fr", "en")
+    assert text.encode((out / "raw/test.fr").read_text().partition("\n")[0]) == line  # nmt-translate's
 
 
 def test_words_that_fairseq_reserves(capsys, tmp_path):

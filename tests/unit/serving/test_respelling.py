@@ -36,6 +36,10 @@ def respelled(tmp_path):
         (LOWER + "“”", "a „b“", "a “b“"),
         (LOWER + LOWER.upper(), "ﬁn ſo", "fin so"),
         (LOWER + "1!", "ﬁn １！", "fin 1!"),
+        (LOWER + "4", "a ४ ٤", "a 4 4"),
+        (LOWER + "४", "a 4", "a ४"),
+        ("क्या", "क्\u200dया", "क्या"),  # without the joiner
+        ("बाजार", "बाज\u093cार", "बाजार"),  # without the dot
         (LOWER, "漢 a", "漢 a"),  # nothing means the same
     ],
 )

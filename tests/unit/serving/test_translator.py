@@ -173,6 +173,7 @@ def test_sentences_are_translated_one_by_one(files):
         ("en", ["It is No. 5.", "You and I agree.", "Why?"]),
         ("pt_BR", ["Bom dia.", "Tudo bem?"]),
         ("ja", ["私は学生です。", "元気ですか？"]),
+        ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
         ("xx", ["It rains.", "A last one of J. S."]),
     ],
 )
@@ -185,6 +186,27 @@ def test_where_sentences_end(tmp_path, language, sentences):
     between = "" if language == "ja" else "  "
     assert [sentence.strip() for sentence in text.sentences(between.join(sentences))] == sentences
     assert text.sentences(" \n ") == []
+
+
+@pytest.mark.parametrize(
+    "language, text",
+    [
+        ("fr", "Elle dit : « L'eau, c'est 100 % bleu ! »"),
+        ("hi", "क्\u200dया वह आता है? वह आता है।"),
+        ("ur", "وہ آتا ہے۔ کیا؟"),
+        ("fa", "می\u200cروم، تو؛"),
+        ("am", "ሰላም፣ ነው።"),
+        ("hy", "Բարև։"),
+        ("zh", "你好，世界！《书》（是）。好"),
+        ("ja", "これは、本です。「はい」"),
+    ],
+)
+def test_text_comes_back_as_it_was(tmp_path, language, text):
+    """But for quotation marks, which are normalised."""
+    (tmp_path / "data-bin").mkdir()
+    write_preparation(tmp_path / "data-bin", (language, language))
+    prepared = PreparedText(preparation_of(tmp_path / "data-bin"), language, language)
+    assert prepared.decode(prepared.encode(text)) == text.replace("« ", '"').replace(" »", '"')
 
 
 def test_text_is_composed_as_by_data_prep():
@@ -205,7 +227,7 @@ def test_either_direction(files):
 def test_text_as_it_stands(files):
     path, data = files()
     (data.parent / "manifest.json").unlink()
-    translator = Translator(path, already_split=True)
+    translator = Translator(path, pretokenised=True)
     assert translator.encode("w1 don&apos;t\u00a0w@@ 2") == "w1 don&apos;t w@@ 2"
     assert translator.decode("w1 &apos;t w@@ 2") == "w1 &apos;t w2"
 

@@ -107,6 +107,11 @@ def none_by_epoch(tmp_path):
     return [tmp_path, "--last", 1]
 
 
+def only_the_last(tmp_path):
+    checkpoint(tmp_path / "checkpoint_last.pt", 1.0)
+    return [tmp_path, "--last", 1]
+
+
 def misspelt(tmp_path):
     return [tmp_path / "rnu", "--last", 1]
 
@@ -124,6 +129,7 @@ def wrong_words(tmp_path):
         (missing, "there is no checkpoint .*b.pt"),
         (truncated, "b.pt is not a readable fairseq checkpoint"),
         (none_by_epoch, "holds 0 checkpoints by epoch .*: add --by update"),
+        (only_the_last, "holds 0 checkpoints by epoch .*: name another folder, or .*checkpoint_last.pt alone"),
         (misspelt, "there is no folder .*rnu: name the folder of a run"),
         (twice, "a.pt is given twice"),
         (twice_by_another_path, "a.pt is given twice"),

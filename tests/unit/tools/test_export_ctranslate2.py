@@ -52,7 +52,7 @@ def test_translations_of_a_trained_model(folder, texts, search):
 
 
 def test_translate_reads_the_folder(folder, texts, capsysbinary):
-    translate.main([str(folder), "--already-split", texts[0]])
+    translate.main([str(folder), "--pretokenised", texts[0]])
     split = capsysbinary.readouterr().out
     translate.main([str(folder), *texts])
     lines = capsysbinary.readouterr().out.decode().splitlines()

@@ -11,6 +11,7 @@ from sacrebleu.metrics import BLEU
 from sacremoses import MosesTokenizer
 
 from user_dir.tools import score
+from user_dir.tools.shared.metrics import metrics
 
 from support import run
 
@@ -36,6 +37,14 @@ def test_scores_are_those_of_sacrebleus_command(files, cells, capsys):
     assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in printed
     assert "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:" in printed
     assert "tok:moses-en-compounds|smooth:none" in printed
+
+
+def test_languages_without_spaces():
+    """They are not scored by how a segmenter has put the spaces."""
+    for language, tokens in (("zh_CN", "zh"), ("ja", "char"), ("hi", "13a")):
+        bleu = metrics([], language)["sacreBLEU"]
+        same = bleu.corpus_score(["我是 学生。"], [["我 是学生。"]]).score
+        assert f"tok:{tokens}|" in str(bleu.get_signature()) and (round(same) == 100) == (language != "hi")
 
 
 def test_generated_by_number_of_segment(files, cells, capsys):

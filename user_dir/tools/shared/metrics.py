@@ -11,6 +11,7 @@ from sacremoses import MosesTokenizer
 from .translations import Run
 
 TOKENS = "BLEU of tokens"
+TOKENISERS = {"zh": "zh", **dict.fromkeys(("ja", "th", "km", "lo", "my"), "char")}  # of languages without spaces
 
 
 class CompoundSplitBLEU(BLEU):
@@ -40,7 +41,8 @@ def token_bleu() -> BLEU:
 
 def metrics(runs: list[Run], language: str) -> dict[str, Metric]:
     """The scores by name that all of the runs allow."""
-    found = {"sacreBLEU": BLEU(), "chrF2": CHRF(), "tokenised BLEU": CompoundSplitBLEU(language)}
+    tokens = TOKENISERS.get(re.split("[_-]", language)[0], "13a")
+    found = {"sacreBLEU": BLEU(tokenize=tokens), "chrF2": CHRF(), "tokenised BLEU": CompoundSplitBLEU(language)}
     if all(run.hypothesis_tokens for run in runs):
         found[TOKENS] = token_bleu()
     return found

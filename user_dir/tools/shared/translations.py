@@ -16,6 +16,7 @@ from sacrebleu.utils import smart_open
 from sacremoses import MosesDetokenizer
 
 from ...errors import InputError
+from ...preparation import closed_up
 from .command import refuse_repeated
 
 # A line without text may lack the tab, white space at the end. Only with a score is it one of fairseq's hypotheses.
@@ -69,7 +70,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     detokeniser = MosesDetokenizer(language)
 
     def plain(text: str) -> str:
-        return detokeniser.detokenize(text.split()) if tokenised else text
+        return closed_up(detokeniser.detokenize(text.split())) if tokenised else text
 
     found = segments(path, lines)
     if not found["H"] and not found["D"]:
