@@ -167,7 +167,7 @@ def in_order(path: pathlib.Path, texts: dict[int, str], count: int | None) -> li
         raise InputError(
             f"{path}: {len(missing)} of {count} segments were not translated, the first is number {missing[0]} "
             "counted from 0. fairseq-generate leaves some out unless it is given --required-batch-size-multiple 1; "
-            "or its output is cut off"
+            "or its output is cut off, or the reference is of another test set"
         )
     if len(texts) > count:
         counts = f"{path} has {len(texts)} segments and the reference has {count}"
