@@ -74,7 +74,9 @@ def test_average_of_checkpoints_is_on_the_simplex(run_of_30, command, tmp_path):
     folder, _, _ = run_of_30
     options = ["--last", "4", "--by", "update", "--output", tmp_path / "average.pt"]
     command("python", "-m", "user_dir.tools.average_checkpoints", folder, *options)
-    for vector in branch_weights(torch.load(tmp_path / "average.pt")["model"]).values():
+    state = torch.load(tmp_path / "average.pt")
+    assert not {"ema", "ema_fp32_params"} & state["extra_state"].keys()  # they are of one checkpoint
+    for vector in branch_weights(state["model"]).values():
         torch.testing.assert_close(vector.sum().item(), 1.0, atol=1e-6, rtol=0)
         assert vector.min() >= 0
 

@@ -43,6 +43,7 @@ def test_translating_under_torchrun_is_not_refused(saved, monkeypatch):
     from user_dir.serving.models import load_models
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     _, checkpoint, data = saved("vaswani_transformer_tiny")
     assert load_models([checkpoint], data)
 

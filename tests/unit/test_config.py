@@ -47,6 +47,15 @@ def test_a_word_that_is_no_choice_is_refused(build, option):
 IMPOSSIBLE = [*itertools.product(COUNTS, (0, -1)), *itertools.product(PROBABILITIES, (-0.1, 1.0))]
 
 
+def test_the_numbers_that_are_checked():
+    """Written down a second time: the cases above come from the lists."""
+    counts = """attention_key_dim attention_value_dim branches top_branches max_source_positions max_target_positions
+        neighbourhood encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads decoder_layers
+        decoder_embed_dim decoder_ffn_embed_dim decoder_attention_heads"""
+    probabilities = "dropout attention_dropout activation_dropout encoder_layerdrop decoder_layerdrop"
+    assert {*COUNTS} == {*counts.split()} and {*PROBABILITIES} == {*probabilities.split()}
+
+
 @pytest.mark.parametrize("option, value", IMPOSSIBLE)
 def test_numbers_that_no_model_can_have(build, option, value):
     with pytest.raises(InputError, match=f"--{option.replace('_', '-')} {value}: give"):
@@ -59,8 +68,9 @@ def test_heads_that_do_not_divide_the_width_are_refused(build):
 
 
 def test_learned_positions_need_positions(build):
-    with pytest.raises(InputError, match="need --absolute-positions add"):
-        build("relative_transformer_base", encoder_learned_pos=True)
+    for side in ("encoder", "decoder"):
+        with pytest.raises(InputError, match="need --absolute-positions add"):
+            build("relative_transformer_base", **{f"{side}_learned_pos": True})
 
 
 def test_all_faults_are_reported_at_once(build):

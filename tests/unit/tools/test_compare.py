@@ -180,10 +180,11 @@ def test_the_records_of_the_runs(comparison, files):
             folder.mkdir()
             files.plain(0.3, seed).rename(folder / "out.txt")
             facts = {"corpus": name if seed == 2 else "same", "parameters": 7, "updates": 40, "seconds": "many"}
-            (folder / "run.json").write_text(json.dumps(facts | {"words_per_second": speed + seed}))
+            facts |= {"words_per_second": speed + seed, "commits": [name], "versions": {"torch": name}}
+            (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
     text = comparison("--system", *systems[0], "--system", *systems[1])
     assert "| one | 7 | 40 | 1,001–1,002 |" in text and "| other | 7 | 40 | 2,501–2,502 |" in text
-    assert "not have the same corpus**" in text
+    assert "not have the same corpus, commits, versions, machine**" in text
     (files.folder / "one.1/run.json").unlink()
     assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])

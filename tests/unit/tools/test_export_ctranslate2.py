@@ -60,7 +60,7 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
     assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
 
 
-@pytest.mark.parametrize("threads, workers", [("2,1", 2), ("0", CORES), ("", CORES)])
+@pytest.mark.parametrize("threads, workers", [("3,1", 3), ("0", CORES), ("", CORES)])
 def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     assert ExportedTranslator(folder).model.num_translators == workers

@@ -1,6 +1,7 @@
 """show_progress shortens fairseq's lines, and shows them as they come, until nobody reads them."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -51,7 +52,9 @@ def test_without_the_number_of_updates(beginning, monkeypatch, capsys):
 
 
 def test_a_line_is_shown_as_it_comes():
-    with subprocess.Popen(COMMAND, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shower:
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}  # some locales pass bytes on that are no UTF-8
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(COMMAND, cwd=PROJECT, env=strict, **pipes) as shower:
         shower.stdin.write(f"{CONFIGURATION % 20}\n{CONFIGURATION % 2400}\n".encode())  # it was continued with more
         for update in (50, 100):
             shower.stdin.write(b"\xff no UTF-8\n" + TRAINING.replace("=50,", f"={update},").encode() + b"\n")

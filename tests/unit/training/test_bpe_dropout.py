@@ -12,7 +12,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
-from user_dir.training.bpe_dropout import with_bpe_dropout
+from user_dir.training.bpe_dropout import Segmenter, with_bpe_dropout
 
 LETTERS = random.Random(1)
 WORDS = ["".join(LETTERS.choices("abcde", k=LETTERS.randint(1, 7))) for _ in range(60)]
@@ -49,6 +49,16 @@ def prepared(tmp_path):
 
 def sentences(pairs, side="source"):
     return [pairs[number][side].tolist() for number in range(len(pairs))]
+
+
+def test_words_that_cannot_be_segmented_again_stay():
+    """</s>, even where the dictionary has its letters, and words of unknown letters; unknown merges are split."""
+    dictionary = Dictionary()
+    pieces = ["<@@", "/@@", "s@@", ">", "a@@", "b", "cd"]
+    eos, (*_, a, b, cd) = dictionary.eos(), [dictionary.add_symbol(piece) for piece in pieces]
+    codes = BPE(io.StringIO("#version: 0.2\na b</w>\n"))
+    assert Segmenter(codes, dictionary, 0.5, 100).segment(torch.tensor([a, b, cd, eos])).tolist() == [a, b, cd, eos]
+    assert Segmenter(codes, dictionary, 0, 100).segment(torch.tensor([a, b])).tolist() == [a, b]
 
 
 def test_words_stay_and_subwords_change(prepared):
