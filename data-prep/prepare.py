@@ -96,14 +96,16 @@ def parser() -> argparse.ArgumentParser:
     size = "pairs to split off for each part that is not given (default: 2000, or a twentieth of a small corpus)"
     add("--held-out", type=count, metavar="N", help=size)
     add("--max-pairs", type=count, metavar="N", help="train on only N pairs, always the same ones")
-    add(
-        "--workers",
-        type=count,
-        metavar="N",
-        default=len(os.sched_getaffinity(0)),
-        help="processes (default: one per core)",
-    )
+    add_workers(result)
     return result
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Adds --workers, by default one for each core that this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument(
+        "--workers", type=number(int, 1), metavar="N", default=cores, help="processes (default: one per core)"
+    )
 
 
 def check(options: argparse.Namespace) -> None:

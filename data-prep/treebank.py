@@ -9,7 +9,6 @@ A folder stands for the .mrg files in it. The output folder is like prepare.py's
 subwords, and their codes), data-bin/, manifest.json. Finished steps are skipped.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from preparation.corpora import PARTS
 from preparation.errors import exit_status
 from preparation.treebank import SIDES, Treebank, TreebankPreparation
-from prepare import Once, Parser, number
+from prepare import Once, Parser, add_workers, number
 
 
 def parser() -> Parser:
@@ -30,13 +29,7 @@ def parser() -> Parser:
     add("--output", type=Path, required=True, metavar="FOLDER", help="folder for all results")
     add("--bpe-operations", type=count, metavar="N", default=16000, help="merges to learn (default: %(default)s)")
     add("--max-pairs", type=count, metavar="N", help="train on only N trees, always the same ones")
-    add(
-        "--workers",
-        type=count,
-        metavar="N",
-        default=len(os.sched_getaffinity(0)),
-        help="processes (default: one per core)",
-    )
+    add_workers(result)
     return result
 
 

@@ -54,12 +54,17 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     if corpus and any((start.get("corpus") or corpus) != corpus for start in starts):
         sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
     names = [name for name in VARIABLES if name in os.environ and name != "STEPS"]  # all steps make one run
-    variables = [f"{name}={shlex.quote(os.environ[name])}" for name in names]
+    typed = as_typed({name: os.environ[name] for name in names}, command)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    start = {"commit": commit(), "command": " ".join([*variables, shlex.join(command)]), "begun": now, "corpus": corpus}
+    start = {"commit": commit(), "command": typed, "begun": now, "corpus": corpus}
     start |= {"trained": (run / "trained").exists(), "versions": versions(), "machine": machine()}
     with open(run / STARTS, "a", encoding="utf-8") as file:
         file.write(json.dumps(start) + "\n")
+
+
+def as_typed(variables: dict[str, str], words: list[str]) -> str:
+    """A command with variables before it, in a form that a shell reads."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(words)])
 
 
 def starts_of(run: pathlib.Path) -> list[dict]:

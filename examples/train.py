@@ -24,7 +24,7 @@ import time
 import tomllib
 from typing import NamedTuple
 
-from record import PROJECT, VARIABLES
+from record import PROJECT, VARIABLES, as_typed
 
 from user_dir.errors import InputError
 from user_dir.tools.shared.command import exit_in_one_line
@@ -153,9 +153,11 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
     terminal = sys.stdout.isatty()
     gpus = []  # over which trainings with one each are spread
     if os.environ.get("GPUS") == "1":
-        import torch  # for a second
+        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+            import torch  # for a second
 
-        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(",")
+            visible = ",".join(map(str, range(torch.cuda.device_count())))
+        gpus = visible.split(",")
     try:
         while waiting or running:
             if stop:
@@ -229,8 +231,7 @@ def main() -> None:
     if args.list:
         for training in trainings:
             variables, words = training.command(args.mirror)
-            line = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(words)])
-            print(f"{'to do' if training in waiting else 'done '} {training.name}: {line}")
+            print(f"{'to do' if training in waiting else 'done '} {training.name}: {as_typed(variables, words)}")
         return
     print(f"{len(trainings) - len(waiting)} of {len(trainings)} trainings have a record", flush=True)
     failed = train(waiting, args.jobs, args.mirror)

@@ -200,7 +200,7 @@ class Preparation:
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         for _ in range(min(self.workers, 2)):  # learning uses one core only; data_bin needs at most two for long
             self.pool.submit(import_fairseq)
-        counts, files, limited = {}, {}, self.like is not None
+        counts, files = {}, {}
         for languages in [[language] for language in self.segmented] if self.separate_bpe else [self.languages]:
             names = [f"{kind}.{languages[0]}" if self.separate_bpe else kind for kind in ("codes", VOCABULARY)]
             codes, vocabulary = (folder / name for name in names)
@@ -212,22 +212,23 @@ class Preparation:
                 counts[vocabulary.name] = subwords.extend(known, new, vocabulary)
             else:
                 counts[codes.name] = subwords.learn(texts, codes, self.bpe_operations)
-            files |= dict.fromkeys(languages, (codes, vocabulary))
-        for part in PARTS:
-            for language in self.languages:
+            given = (codes, vocabulary) if self.like else (codes,)
+            made = [folder / text.name for text in texts]
+            for text, pieces in zip(texts, made):
+                counts[pieces.name] = map_file(self.pool, subwords.segment_lines, text, pieces, *given)
+            if isinstance(self.source, OwnFiles) and not self.like:
+                known = subwords.count_words(made)
+                write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(known.items())))
+                given = (codes, vocabulary)
+            files |= dict.fromkeys(languages, given)
+        for language in self.languages:
+            for part in PARTS:
                 name = f"{part}.{language}"
                 text = train[language] if part == "train" else self.output / "tok" / name
-                if language in files:
-                    given = files[language] if limited else files[language][:1]
-                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *given)
-                else:
+                if language not in files:
                     counts[name] = write_lines(folder / name, read_lines(text))
-            if isinstance(self.source, OwnFiles) and not limited:  # the training text comes first
-                for vocabulary in {vocabulary for _, vocabulary in files.values()}:
-                    texts = [folder / f"train.{language}" for language in files if files[language][1] == vocabulary]
-                    known = subwords.count_words(texts)
-                    write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(known.items())))
-                limited = True
+                elif part != "train":
+                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *files[language])
         return counts
 
     def data_bin(self, folder: Path) -> dict:

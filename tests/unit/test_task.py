@@ -112,7 +112,6 @@ def test_only_a_training_follows_its_options(trained, options):
     assert isinstance(training, (BPEDropout, Sample)) and type(evaluation) is LanguagePairDataset
 
 
-@pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
 def test_translations_in_other_scripts_than_moses_knows(dictionary):
     """--tokenizer moses, for fairseq-generate's D- lines."""
     task = CheckedTranslationTask(CheckedTranslationConfig(source_lang="en", target_lang="hi"), dictionary, dictionary)
@@ -121,6 +120,7 @@ def test_translations_in_other_scripts_than_moses_knows(dictionary):
     assert task.build_tokenizer(argparse.Namespace(tokenizer=None)) is None
 
 
+@pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
 def test_memory_is_logged_in_training(dictionary):
     class Criterion(torch.nn.Module):
         @staticmethod

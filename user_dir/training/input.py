@@ -173,8 +173,10 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
         {name: list(tensor.shape) for name, tensor in tensors.items()}
         for tensors in (state["model"], model.state_dict())
     )
-    arch, others = checkpoint_files.options(state, "model").get("arch"), other_options(state, model)
-    if "--branch-weights " in others and getattr(model.cfg, "branched_attention", "none") != "none":
+    differ = other_options(state, model)
+    others = "".join(f" --{name.replace('_', '-')} {value}" for name, value in differ.items())
+    arch = checkpoint_files.options(state, "model").get("arch")
+    if "branch_weights" in differ and getattr(model.cfg, "branched_attention", "none") != "none":
         form = f"--branch-weights {model.cfg.branch_weights}"
         raise InputError(f"{path} holds another model ({arch}{others}): it has not the κ and α of {form}")
     for name in [*there, *here]:
@@ -183,13 +185,12 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
             raise InputError(f"{path} holds another model ({arch}{others}): {name} is {shapes}")
 
 
-def other_options(state: dict, model: nn.Module) -> str:
-    """Our options of the model in `state`, as they are typed, where `model` has other values."""
+def other_options(state: dict, model: nn.Module) -> dict:
+    """Our options of the model in `state`, by name, where `model` has other values."""
     saved = checkpoint_files.options(state, "model")  # without those that have their defaults
     there = {name: saved.get(name, getattr(VariantConfig, name)) for name in VariantConfig.__annotations__}
     cfg = getattr(model, "cfg", None)  # only Transformers have one
-    differ = {name: value for name, value in there.items() if value not in (None, getattr(cfg, name, value))}
-    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in differ.items())
+    return {name: value for name, value in there.items() if value not in (None, getattr(cfg, name, value))}
 
 
 def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[tuple[pathlib.Path, Dictionary]]:
