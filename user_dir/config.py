@@ -111,7 +111,7 @@ UNSUPPORTED = {
 # Options that are counts, and those that are probabilities. fairseq accepts any number: some fail in an assertion of
 # torch, others (no layers, a dropout of 1.5) silently train another model.
 COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"]
-COUNTS += ["max_source_positions", "max_target_positions", "neighbourhood"]
+COUNTS += ["max_source_positions", "max_target_positions", "neighbourhood", "decoder_output_dim"]
 SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 COUNTS += [f"{side}_{name}" for side in ("encoder", "decoder") for name in SIDE]
 PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"]
@@ -161,3 +161,7 @@ def impossible(cfg: VariantConfig) -> Iterator[str]:
         width, heads = getattr(cfg, name).embed_dim, getattr(cfg, name).attention_heads
         if heads > 0 and width % heads:
             yield f"--{name}-embed-dim {width} is not divisible by --{name}-attention-heads {heads}: change one of them"
+    shared = cfg.share_all_embeddings or cfg.share_decoder_input_output_embed
+    if shared and cfg.decoder.output_dim != cfg.decoder.embed_dim:
+        given = f"--decoder-output-dim {cfg.decoder.output_dim}"
+        yield f"{given} is not --decoder-embed-dim {cfg.decoder.embed_dim}, whose embeddings it shares: omit it"

@@ -54,14 +54,15 @@ class CheckedTranslationTask(TranslationTask):
 
     - It refuses unusable data, checkpoints, processes and options before a training begins.
     - It searches with BeamSearchGenerator, and offers the paper's length penalty.
-    - `--update-epoch-batch-itr True` leaves no data-loader worker behind.
+    - `--update-epoch-batch-itr True` leaves no data-loader worker behind, --curriculum ends after its epochs, and
+      --valid-subset may name the training set.
     - --patience and the clock in the log count on over restarts; --valid-pairs validates on a sample.
     - After the last epoch of --max-epoch it validates and saves in any case.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
 
     epochs = None  # the iterator over the training set
-    trains = False  # it is fairseq-train's
+    curriculum = 0  # epochs that are not shuffled
     of_checkpoint = False  # it is there to use a model, and has the options of that model's training
 
     @classmethod
@@ -110,7 +111,7 @@ class CheckedTranslationTask(TranslationTask):
         options = training_options(self.cfg)
         if options is None:  # a program builds a model without training it
             return super().build_model(cfg, from_checkpoint)
-        self.trains = True
+        self.curriculum = options.curriculum
         refuse_processes(options)
         end_with_torchrun()
         # fairseq's first process would send the checkpoint to the others, where torch refuses the options in it.
@@ -137,18 +138,18 @@ class CheckedTranslationTask(TranslationTask):
             tokenizer.decode = lambda text: closed_up(decode(text))
         return tokenizer
 
-    def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=False, **kwargs):
-        """As fairseq's; with `update_epoch_batch_itr` one iterator makes the batches of all epochs of `dataset`.
+    def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=None, **kwargs):
+        """As fairseq's; one iterator makes the batches of all epochs of a training.
 
-        No sentence is left out but in training. (fairseq omits the last ones if their number is not divisible
-        by --required-batch-size-multiple.)
+        No sentence is left out but in training, for which fairseq gives `update_epoch_batch_itr`. (It omits the last
+        ones if their number is not divisible by --required-batch-size-multiple.)
 
-        fairseq makes an iterator for each epoch. Each is part of a reference cycle (its sampler holds a method of it)
-        and owns a worker process, which lives until Python's garbage collector finds the cycle, dozens of epochs later.
+        With --update-epoch-batch-itr True fairseq makes an iterator for each epoch. Each is part of a reference cycle
+        (its sampler holds a method of it) and owns a worker process, which lives until Python's garbage collector finds
+        the cycle, dozens of epochs later. Without, validation on the training set takes batches from the training.
         """
-        if not self.trains or dataset is not self.datasets.get(self.cfg.train_subset):
+        if update_epoch_batch_itr is None:
             kwargs["required_batch_size_multiple"] = 1
-        if not update_epoch_batch_itr:
             return super().get_batch_iterator(dataset, *args, **kwargs)
 
         self.batch_options = kwargs  # --update-ordered-indices-seed gives each epoch another seed
@@ -157,13 +158,18 @@ class CheckedTranslationTask(TranslationTask):
             options = {**self.batch_options, "epoch": epoch, "disable_iterator_cache": True}
             return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
+        epoch = kwargs.get("epoch", 1)
         if self.epochs is None or self.epochs.dataset is not dataset:
             if self.epochs is not None:
                 self.epochs = None
                 gc.collect()  # ends the worker of the iterator over the folder of data before this one
-            self.epochs = make_iterator(kwargs.get("epoch", 1))
-            self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches  # of later epochs
-        self.epochs.seed = kwargs.get("seed", self.epochs.seed)
+            self.epochs = make_iterator(epoch)
+            if update_epoch_batch_itr:
+                self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches
+        if update_epoch_batch_itr:
+            self.epochs.seed = kwargs.get("seed", self.epochs.seed)
+        if self.epochs.dataloader is not None:  # it would follow --curriculum as the first epoch does
+            self.epochs.epoch_batch_sampler.shuffle = epoch > self.curriculum
         return self.epochs
 
     def begin_epoch(self, epoch, model):

@@ -96,6 +96,7 @@ OPTIMIZERS = [
     (PLAIN, "--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     (PLAIN, "--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2: give"),
+    (PLAIN, "--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
     (PLAIN, "--max-tokens 1", "--max-tokens 1: .* has 2: give"),
     (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9: give"),
     (PLAIN, "--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),

@@ -50,8 +50,8 @@ IMPOSSIBLE = [*itertools.product(COUNTS, (0, -1)), *itertools.product(PROBABILIT
 def test_the_numbers_that_are_checked():
     """Written down a second time: the cases above come from the lists."""
     counts = """attention_key_dim attention_value_dim branches top_branches max_source_positions max_target_positions
-        neighbourhood encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads decoder_layers
-        decoder_embed_dim decoder_ffn_embed_dim decoder_attention_heads"""
+        neighbourhood decoder_output_dim encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads
+        decoder_layers decoder_embed_dim decoder_ffn_embed_dim decoder_attention_heads"""
     probabilities = "dropout attention_dropout activation_dropout encoder_layerdrop decoder_layerdrop"
     assert {*COUNTS} == {*counts.split()} and {*PROBABILITIES} == {*probabilities.split()}
 
@@ -65,6 +65,13 @@ def test_numbers_that_no_model_can_have(build, option, value):
 def test_heads_that_do_not_divide_the_width_are_refused(build):
     with pytest.raises(InputError, match="--decoder-attention-heads 3"):
         build("vaswani_transformer_base", decoder_attention_heads=3)
+
+
+@pytest.mark.parametrize("shared", ["share_decoder_input_output_embed", "share_all_embeddings"])
+def test_shared_embeddings_have_the_decoders_width(build, shared):
+    with pytest.raises(InputError, match="--decoder-output-dim 8 .*: omit it"):
+        build("vaswani_transformer_base", decoder_output_dim=8, **{shared: True})
+    assert build("vaswani_transformer_base", decoder_output_dim=8).decoder.output_projection.in_features == 8
 
 
 def test_learned_positions_need_positions(build):

@@ -74,13 +74,39 @@ def test_the_iterator_over_a_folder_ends_with_it(dictionary, dataset):
     assert before() is None
 
 
-def test_other_data_have_an_iterator_of_their_own(dictionary, dataset):
+@pytest.mark.parametrize("anew", [True, False])
+def test_other_data_have_an_iterator_of_their_own(dictionary, dataset, anew):
     """A validation set, also where it is what is trained on; and the next part of a training set in several folders."""
     task, data = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset()
-    _, training = epochs(task, data, 1)
-    assert task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1) is not training
-    _, other = epochs(task, dataset(), 1)
-    assert other is not training
+    task.dataset_to_epoch_iter = {}  # fairseq keeps an iterator for each
+    options = {"max_tokens": 40, "seed": 1, "epoch": 1}
+    training = task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options)
+    validation = task.get_batch_iterator(data, **options)
+    assert validation is not training and task.get_batch_iterator(data, **options) is validation
+    assert task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options) is training
+    assert task.get_batch_iterator(dataset(), update_epoch_batch_itr=anew, **options) is not training
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_epochs_after_the_curriculum_are_shuffled(dictionary, dataset, anew):
+    """fairseq keeps the order of the first epoch; and a training that is resumed meets another one."""
+    data, options = dataset(), {"max_tokens": 40, "seed": 1, "update_epoch_batch_itr": anew}
+
+    def orders(first: int) -> list:
+        task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+        task.curriculum = 2
+        found = []
+        for number in range(first, 5):
+            iterator = task.get_batch_iterator(data, epoch=number, **options)
+            batches = iterator.next_epoch_itr(shuffle=number > task.curriculum)  # as fairseq-train calls it
+            found.append([{*batch["id"].tolist()} for batch in batches])
+            assert (found[-1] == [{*batch} for batch in iterator.frozen_batches]) == (number <= task.curriculum)
+        return found
+
+    found = orders(1)
+    assert found[2] != found[3]
+    if anew:
+        assert [orders(first)[0] for first in (2, 3, 4)] == found[1:]
 
 
 def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(dictionary, dataset):
@@ -88,14 +114,13 @@ def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(dictionar
     task = CheckedTranslationTask(CheckedTranslationConfig(train_subset="train"), dictionary, dictionary)
     task.datasets = {"train": dataset(), "valid": Sample(dataset(), 5)}
 
-    def sizes(split):
+    def sizes(split, **more):
         pairs, options = task.datasets[split], {"max_tokens": 100, "seed": 1, "epoch": 1}
-        batches = task.get_batch_iterator(pairs, required_batch_size_multiple=8, **options).frozen_batches
+        batches = task.get_batch_iterator(pairs, required_batch_size_multiple=8, **options, **more).frozen_batches
         return [len(batch) for batch in batches]
 
     assert sum(sizes("valid")) == 5 and sum(sizes("train")) == 200  # as fairseq-generate --gen-subset train does
-    task.trains, task.dataset_to_epoch_iter = True, {}  # fairseq keeps an iterator for each
-    assert sum(sizes("valid")) == 5 and not [size for size in sizes("train") if size % 8]
+    assert not [size for size in sizes("train", update_epoch_batch_itr=False) if size % 8]
 
 
 @pytest.mark.parametrize("trained, options", [("test", ["--bpe-dropout", "0.5"]), ("train", ["--valid-pairs", "5"])])

@@ -12,6 +12,8 @@ gradient is computed from them at once. Σ_v z_v = h Σ_v W_v needs no pass over
 e of the gradient.
 """
 
+import inspect
+
 import torch
 from fairseq import utils
 from fairseq.criterions import register_criterion
@@ -31,8 +33,8 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
     fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, weights in float16
     (where the loss is scaled before its gradient is computed), models with another output layer than fairseq's plain
-    projection, and pytorch_ddp with --find-unused-parameters, which considers a projection outside the model's own call
-    unused.
+    projection or another call than its Transformer's, and pytorch_ddp with --find-unused-parameters, which considers a
+    projection outside the model's own call unused.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -42,7 +44,7 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
-        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
+        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused or not gives_features(model):
             return super().forward(model, sample, reduce)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet
@@ -63,6 +65,13 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         if self.report_accuracy:
             log |= {"n_correct": utils.item(correct), "total": len(rows)}
         return loss, log["sample_size"], log
+
+
+def gives_features(model: nn.Module) -> bool:
+    """Whether its call takes `features_only`: those of transformer_align and of fairseq's speech models do not."""
+    while isinstance(getattr(model, "module", None), nn.Module):  # it is wrapped for several processes
+        model = model.module
+    return "features_only" in inspect.signature(model.forward).parameters
 
 
 class ProjectedLoss(torch.autograd.Function):

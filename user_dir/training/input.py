@@ -89,6 +89,8 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
+    if task.cfg.num_batch_buckets:
+        faults.append("--num-batch-buckets is for TPUs, and fails with numpy's present version: omit it")
     faults += without_effect(model_options)
     if getattr(model_options, "relative_attention", None) == "all" and task.cfg.left_pad_target:
         reason = "distances would count the padding, which decoding does not have"
