@@ -1,7 +1,7 @@
-"""Runs Python commands in copies of one process that has imported torch and fairseq.
+"""Runs Python commands in copies of one process that has imported torch, fairseq and other packages.
 
 Importing them takes some seconds, and the commands of most tests have little else to do. Otherwise a copy (fork) is
-like a new process: it has its own folder, environment, output and exit status, and imports our package itself.
+like a new process: it has its own folder, environment, streams and exit status, and imports our package itself.
 """
 
 import atexit
@@ -11,41 +11,59 @@ import json
 import os
 import pathlib
 import runpy
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 
+import copied
+
 SECONDS = 1800  # the time limit of a command: 1,000 updates at base size on one core of two
+STAND_IN = """#!/bin/sh
+exec {folder}/python -SE {script} {address} {folder} "${{0##*/}}" "$@"
+"""
 
 
 class Server:
-    """Starts the process with the first command, and sends it one command after the other."""
+    """Starts the process with the first command."""
 
     def __init__(self):
-        self.process, self.busy = None, threading.Lock()
+        self.process, self.starting = None, threading.Lock()
+
+    def start(self) -> None:
+        with self.starting:
+            if self.process is not None:
+                return
+            self.folder = tempfile.TemporaryDirectory()
+            self.address, self.stand_ins = f"{self.folder.name}/socket", pathlib.Path(self.folder.name) / "bin"
+            self.stand_ins.mkdir()
+            folder = pathlib.Path(sys.executable).parent
+            text = STAND_IN.format(folder=folder, script=copied.__file__, address=self.address)
+            for name in ("python", *(path.name for path in folder.iterdir() if copied.forwarded(path.name))):
+                (self.stand_ins / name).write_text(text)
+                (self.stand_ins / name).chmod(0o755)
+            command = [sys.executable, "-W", "ignore", __file__, self.address]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
+            atexit.register(self.process.stdin.close)
+            self.process.stdout.readline()  # it listens
 
     def run(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess | None:
-        """The finished command; None if the process cannot run it, or is running another thread's command."""
-        if function_of(words) is None or not self.busy.acquire(blocking=False):
+        """The finished command; None if a copy cannot run it."""
+        if function_of(words) is None:
             return None
-        try:
-            return self.finished(words, cwd, env)
-        finally:
-            self.busy.release()
-
-    def finished(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess:
-        if self.process is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self.process = subprocess.Popen([sys.executable, "-W", "ignore", __file__], env=env, **pipes)
-            atexit.register(self.process.stdin.close)
-        with tempfile.TemporaryDirectory() as folder:
-            request = {"words": words, "cwd": str(cwd), "env": env, "folder": folder}
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-            status = int(self.process.stdout.readline())
-            texts = [(pathlib.Path(folder) / name).read_text() for name in ("stdout", "stderr")]
-        return subprocess.CompletedProcess(words, status, *texts)
+        self.start()
+        with (
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as errors,
+            open(os.devnull) as nothing,
+        ):
+            streams = [file.fileno() for file in (nothing, out, errors)]
+            status = copied.ask(self.address, words, str(cwd), env, streams)
+            return subprocess.CompletedProcess(words, status, *(file.seek(0) or file.read() for file in (out, errors)))
 
 
 def function_of(words: list[str]):
@@ -53,40 +71,61 @@ def function_of(words: list[str]):
     name, *rest = words
     if name == "python" and rest[:1] == ["-m"]:
         return lambda: runpy.run_module(rest[1], run_name="__main__", alter_sys=True), words[2:]
+    if name == "python" and rest and rest[0].endswith(".py"):
+        return lambda: runpy.run_path(rest[0], run_name="__main__"), rest
     scripts = importlib.metadata.entry_points(group="console_scripts", name=name)
     if name.startswith(("fairseq-", "nmt-")) and scripts:
         return lambda: next(iter(scripts)).load()(), words
     return None
 
 
-def serve() -> None:
-    """Reads requests, one per line; answers each with the exit status of its copy."""
+def serve(address: str) -> None:
+    """Answers each request with the exit status of its copy, until the process that started this one ends."""
+    import matplotlib.pyplot  # noqa: F401, I001  (after fairseq it would log how it finds its fonts)
     import fairseq_cli.generate  # noqa: F401
     import fairseq_cli.hydra_train  # noqa: F401
     import fairseq_cli.train  # noqa: F401
+    import sacremoses  # noqa: F401
+    import torch._dynamo  # noqa: F401  (by each training's optimizer: a second and a half)
 
-    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for line in requests:
-        request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            requests.close()
-            answers.close()
-            os._exit(copy(**request))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
+        print("ready", flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        while listening in select.select([listening, sys.stdin], [], [])[0]:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                answer(connection)
+                os._exit(0)
+            connection.close()
 
 
-def copy(words: list[str], cwd: str, env: dict[str, str], folder: str) -> int:
+def answer(connection: socket.socket) -> None:
+    _, streams, *_ = socket.recv_fds(connection, 1, 3)
+    request = json.loads(connection.makefile().read())
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        os._exit(copy(streams=streams, **request))
+    connection.sendall(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def copy(words: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
     """Runs the command; returns its exit status."""
     signal.alarm(SECONDS)
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(pathlib.Path(folder) / name, os.O_WRONLY | os.O_CREAT), number)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
     function, sys.argv = function_of(words)
-    sys.path[0] = cwd if words[0] == "python" else str(pathlib.Path(sys.executable).parent)
+    script = sys.executable if words[0] != "python" else words[1]
+    sys.path[0] = cwd if script == "-m" else os.path.dirname(os.path.abspath(script))
     status = 0
     try:
         function()
@@ -106,4 +145,4 @@ def copy(words: list[str], cwd: str, env: dict[str, str], folder: str) -> int:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

@@ -62,12 +62,15 @@ PYTHON = commands.Server()
 def run(*command, ok=True, cwd=PROJECT, env=None):
     """Runs a command as a user would, with one thread and no GPU; returns the finished process. `ok`: it must succeed.
 
-    Python commands without `env` run in copies of one process (commands.py).
+    Python commands without `env`, and those of bash, run in copies of one process (commands.py).
     """
     own = env is None
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
     env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     words = [str(word) for word in command]
+    if words[0] == "bash":
+        PYTHON.start()
+        env["PATH"] = f"{PYTHON.stand_ins}{os.pathsep}{env['PATH']}"
     done = PYTHON.run(words, cwd, env) if own else None
     if done is None:
         done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=commands.SECONDS)

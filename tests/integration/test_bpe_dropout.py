@@ -2,27 +2,26 @@
 
 import random
 import re
-import sys
 
 import torch
 
 from support import PROJECT, train
 
 
-def test_a_resumed_training_sees_the_same_subwords(command, call, tmp_path):
+def test_a_resumed_training_sees_the_same_subwords(command, tmp_path):
     letters = random.Random(1)
     words = ["".join(letters.choices("abcdefgh", k=letters.randint(2, 8))) for _ in range(300)]
     lines = [letters.choices(words, k=letters.randint(2, 8)) for _ in range(400)]
     for name, order in (("text.xx", 1), ("text.yy", -1)):
         (tmp_path / name).write_text("".join(" ".join(line[::order]) + "\n" for line in lines))
     options = "--source-lang xx --target-lang yy --bpe-operations 100 --workers 1 --held-out 20 --pretokenised".split()
-    prepare = [sys.executable, PROJECT / "data-prep/prepare.py", "--output", tmp_path / "data"]
+    prepare = ["python", PROJECT / "data-prep/prepare.py", "--output", tmp_path / "data"]
     command(*prepare, "--train", tmp_path / "text.xx", tmp_path / "text.yy", *options)
 
     def trained(folder, *more):
         options = ["--bpe-dropout", "0.3", "--update-epoch-batch-itr", "True", "--dropout", "0.1", *more]
-        log = train(call, tmp_path / "data/data-bin", "vaswani_transformer", tmp_path / folder, *options)
-        return log, torch.load(tmp_path / folder / "checkpoint_last.pt")["model"]
+        done = train(command, tmp_path / "data/data-bin", "vaswani_transformer", tmp_path / folder, *options)
+        return done.stderr, torch.load(tmp_path / folder / "checkpoint_last.pt")["model"]
 
     log, expected = trained("whole", "--max-update", "45")
     assert max(map(int, re.findall(r"epoch (\d+)", log))) > 1

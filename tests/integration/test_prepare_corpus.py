@@ -7,15 +7,15 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 import requests
 
-PREPARE = Path(__file__).resolve().parents[2] / "data-prep" / "prepare.py"
+from support import PROJECT, run
+
+PREPARE = PROJECT / "data-prep/prepare.py"
 
 ENGLISH = (
     ["the cat", "my sister", "the old man", "a doctor", "nobody", "Tom's dog"],
@@ -31,8 +31,8 @@ FRENCH = (
 )
 
 
-def command(*arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, PREPARE, *map(str, arguments)], capture_output=True, text=True)
+def command(*arguments, cwd=PROJECT):
+    return run("python", PREPARE, *arguments, cwd=cwd, ok=False)
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +53,14 @@ def prepared(own_files, tmp_path_factory):
     """The output folder, and how to run the command on it again."""
     output = tmp_path_factory.mktemp("prepared") / "out"
 
-    def run(*more):
+    def again(*more):
         languages = ("--source-lang", "fr", "--target-lang", "en")
         done = command("--train", *own_files, *languages, "--output", output, "--bpe-operations", 60, *more)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run()
-    return output, run
+    again()
+    return output, again
 
 
 def test_own_files(prepared, own_files):
@@ -83,22 +83,21 @@ def test_own_files(prepared, own_files):
 
 def test_data_bin_is_what_fairseq_preprocess_writes(prepared, tmp_path):
     output, _ = prepared
-    options = ["--source-lang", "fr", "--target-lang", "en", "--destdir", str(tmp_path), "--joined-dictionary"]
+    options = ["--source-lang", "fr", "--target-lang", "en", "--destdir", tmp_path, "--joined-dictionary"]
     for part in ("train", "valid", "test"):
-        options += [f"--{part}pref", str(output / "bpe" / part)]
-    fairseq = [sys.executable, "-c", "from fairseq_cli.preprocess import cli_main; cli_main()"]
-    subprocess.run([*fairseq, *options], check=True, capture_output=True)
+        options += [f"--{part}pref", output / "bpe" / part]
+    run("fairseq-preprocess", *options)
     expected = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
     assert len(expected) == 14
     assert {path.name: path.read_bytes() for path in (output / "data-bin").iterdir()} == expected
 
 
 def test_what_is_done_is_not_done_again(prepared):
-    output, run = prepared
+    output, again = prepared
     times = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name != "manifest.json"}
-    assert run().count("nothing to do") == 5
+    assert again().count("nothing to do") == 5
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name != "manifest.json"} == times
-    skipped = [line for line in run("--separate-bpe").splitlines() if "nothing to do" in line]
+    skipped = [line for line in again("--separate-bpe").splitlines() if "nothing to do" in line]
     assert skipped == [f"{stage}: nothing to do" for stage in ("raw", "tok", "clean")]
     assert {"codes.fr", "codes.en"} <= {path.name for path in (output / "bpe").iterdir()}
     assert (output / "data-bin/dict.fr.txt").read_bytes() != (output / "data-bin/dict.en.txt").read_bytes()
@@ -128,16 +127,16 @@ prepare.main(sys.argv[4:])
 
 
 def test_a_killed_preparation_goes_on(prepared, own_files, tmp_path):
-    whole, run = prepared
-    run()
+    whole, again = prepared
+    again()
+    (tmp_path / "killed.py").write_text(KILLED)
     languages = ("--source-lang", "fr", "--target-lang", "en")
     arguments = ("--train", *own_files, *languages, "--output", tmp_path / "out", "--bpe-operations", 60)
     stages = ("raw", "tok", "clean", "bpe", "data-bin")
     for stage, when in [("tok", "made"), ("bpe", "placed"), ("data-bin", "made")]:
         if when == "placed":
             shutil.rmtree(tmp_path / "out" / stage, ignore_errors=True)
-        words = [sys.executable, "-c", KILLED, PREPARE.parent, stage, when, *arguments]
-        done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+        done = run("python", tmp_path / "killed.py", PREPARE.parent, stage, when, *arguments, ok=False)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert (tmp_path / "out" / f".{stage}.partial").exists() == (when == "made")
     done = command(*arguments)
@@ -169,18 +168,15 @@ def test_a_registry_as_the_readme_has_it(own_files, tmp_path):
     words = shlex.split(re.search(r"^```\n(python data-prep/prepare.py .*)$", page, re.M)[1])[2:]
     (tmp_path / "mirror").mkdir()
 
-    def run():
-        line = [sys.executable, PREPARE, *words, "--mirror", "mirror", "--bpe-operations", "60"]
-        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-
-    missing = run()
+    words += ["--mirror", "mirror", "--bpe-operations", "60"]
+    missing = command(*words, cwd=tmp_path)
     assert missing.returncode == 1 and "has no file de-en.txt.zip; put it there (https://" in missing.stderr
     assert missing.stderr.count("\n") == 1
     archive = tmp_path / "mirror/de-en.txt.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for language, file in zip(("de", "en"), own_files):
             zipped.write(file, f"Books.de-en.{language}")
-    done = run()
+    done = command(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"de-en.txt.zip: sha256 {hashlib.sha256(archive.read_bytes()).hexdigest()}; the registry" in done.stdout
     output = tmp_path / words[words.index("--output") + 1]

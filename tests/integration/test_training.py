@@ -37,8 +37,8 @@ def copy_or_reverse(words):
 @pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES[1:], FAMILIES))
 def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
-    data = toy_data(target=copy_or_reverse, train=6000)
-    learn = "--lr-scheduler polynomial_decay --max-update 700 --total-num-update 700".split()
+    data = toy_data(target=copy_or_reverse, vocabulary=6, longest=5)
+    learn = "--lr-scheduler polynomial_decay --max-update 350 --total-num-update 350 --max-tokens 400".split()
     learn += "--dropout 0 --label-smoothing 0 --encoder-normalize-before --decoder-normalize-before".split()
     sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128".split()
     done = train(command, data, family, tmp_path, *learn, *sizes)

@@ -7,8 +7,6 @@ import argparse
 import itertools
 import random
 import re
-import subprocess
-import sys
 import types
 
 import pytest
@@ -20,7 +18,7 @@ from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 
-from support import PROJECT, SMALL, TWO_FAMILIES, save_checkpoint, slow_beyond, train
+from support import PROJECT, SMALL, TWO_FAMILIES, run, save_checkpoint, slow_beyond, train
 
 SOURCE = (
     ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”"],
@@ -76,9 +74,7 @@ def corpus(tmp_path_factory):
             source = ["thing", "--registry", texts / "registry.toml", "--mirror", texts] if "published" in form else own
             options = ["--source-lang", "fr", "--target-lang", "en", "--output", made[form]]
             options += ["--bpe-operations", "150", "--workers", "1"]
-            command = [sys.executable, PROJECT / "data-prep/prepare.py", *source, *options, *FORMS[form]]
-            done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
+            run("python", PROJECT / "data-prep/prepare.py", *source, *options, *FORMS[form])
         return made[form]
 
     return corpus

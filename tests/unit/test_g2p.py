@@ -1,19 +1,16 @@
 """Letters to sounds: the words as fairseq-preprocess reads them, the word error rate, and the published output."""
 
 import gzip
-import subprocess
-import sys
 
 import pytest
 
-from support import PROJECT
+from support import PROJECT, run
 
 RIGHT = ["a b", "k a", "k a", "o", "ɛ fː"]
 
 
 def g2p(*words, ok=True):
-    command = [sys.executable, PROJECT / "examples/g2p.py", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run("python", PROJECT / "examples/g2p.py", *words, ok=False)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
 

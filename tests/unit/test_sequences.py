@@ -1,17 +1,14 @@
 """The generated tasks, SCAN's splits, and the exact match of outputs as long as in training and longer."""
 
 import gzip
-import subprocess
-import sys
 
 import pytest
 
-from support import PROJECT
+from support import PROJECT, run
 
 
 def sequences(*words, ok=True):
-    command = [sys.executable, PROJECT / "examples/sequences.py", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run("python", PROJECT / "examples/sequences.py", *words, ok=False)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
 

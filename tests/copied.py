@@ -1,0 +1,36 @@
+"""Asks the process of commands.py for a command: python -SE copied.py SOCKET COMMAND ARGUMENT…
+
+It is what tests find as python or fairseq-train on PATH, and so imports little.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+
+def ask(address: str, words: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
+    """The exit status of a command, −9 for one that signal 9 has ended; streams: of its input, output, errors."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        socket.send_fds(server, [b"."], streams)
+        server.sendall(json.dumps({"words": words, "cwd": cwd, "env": env}).encode())
+        server.shutdown(socket.SHUT_WR)
+        return int(server.makefile().read() or -signal.SIGKILL)
+
+
+def forwarded(name: str, *words: str) -> bool:
+    """Whether a copy can run the command: our modules, scripts, fairseq's commands and ours; not python -c, -m pip."""
+    script = words and (words[0].endswith(".py") or (words[0] == "-m" and words[1].startswith("user_dir.")))
+    return bool(script) if name == "python" else name.startswith(("fairseq-", "nmt-"))
+
+
+if __name__ == "__main__":
+    address, folder, *words = sys.argv[1:]
+    if not forwarded(*words):
+        os.execv(f"{folder}/{words[0]}", words)
+    status = ask(address, words, os.getcwd(), dict(os.environ), [0, 1, 2])
+    if status < 0:  # by a signal
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
