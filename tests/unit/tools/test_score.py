@@ -173,6 +173,18 @@ def test_a_reference_of_other_text_is_noticed(files, caplog):
         assert ("is it of this test set, and in en?" in caplog.text) == warned
 
 
+def test_marks_that_no_translation_has_are_noticed(files, caplog):
+    """As after normalisation; one translation with them is enough."""
+    files.write("test.en", [f"“{line}”" for line in files.sentences])
+    for first, warned in (("a", True), ("“a”", False)):
+        path = files.write("a.txt", [first, *files.sentences[1:]])
+        caplog.clear()
+        score.main([str(path), "--reference", str(files.reference)])
+        assert (
+            f"{len(files.sentences)} of the reference's {len(files.sentences)} lines have “ ”" in caplog.text
+        ) == warned
+
+
 def test_language_and_encoding(files, refusal):
     assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]))
     (files.folder / "latin1.txt").write_bytes("façade\n".encode("latin1"))

@@ -22,6 +22,7 @@ from .command import refuse_repeated
 # A line without text may lack the tab, white space at the end. Only with a score is it one of fairseq's hypotheses.
 LINE = re.compile(r"([ST]|[HD](?=-\d+\t(?:-?\d|-inf|nan)))-(\d+)(?:\t(.*))?$")
 NBEST = re.compile(r"\d+\t-?\d+\.\d{4}\t")  # of nmt-translate
+TYPOGRAPHIC = frozenset("“”„‘’«»–—…")  # Moses' normalisation of the training text writes them as on a keyboard
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
 
 
@@ -96,6 +97,14 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     if references and printed and not any(map(alike, map(plain, printed), references)):
         message = "none of the reference's lines is like the T- line of %s: is it of this test set, and in %s?"
         logging.warning(message, path, language)  # no error: it may be another translation of the same set
+    never = TYPOGRAPHIC.difference(*hypotheses)
+    count = sum(not never.isdisjoint(line) for line in references or [])
+    if count > len(hypotheses) / 100:
+        written = " ".join(sorted(never.intersection("".join(references))))
+        message = (
+            "%d of the reference's %d lines have %s, and no translation of %s has: was the training text normalised?"
+        )
+        logging.warning(message, count, len(references), written, path)
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
     return Run(path, [*map(plain, detokenised)], references or [*map(plain, printed)], *tokens)
 
