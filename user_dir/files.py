@@ -15,6 +15,14 @@ def refuse_missing_folder(path: pathlib.Path) -> None:
         raise InputError(f"{path}: there is no folder {path.parent}: make it, or name another")
 
 
+def folder_beside(path: pathlib.Path) -> tempfile.TemporaryDirectory:
+    """A temporary folder in the folder of `path`; raises InputError, which names `path`, if none can be made there."""
+    try:
+        return tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: Iterable[pathlib.Path] = ()) -> None:
     """Has `save` write a temporary file and moves it to `path`, so that `path` is never half-written.
 
@@ -35,11 +43,7 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
         save(path)
         return
     path = path.resolve()  # so that a link stays one
-    try:
-        beside = tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
-    except OSError as error:  # which names the temporary folder
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
-    with beside as folder:
+    with folder_beside(path) as folder:
         partial = pathlib.Path(folder, path.name)
         try:
             save(partial)

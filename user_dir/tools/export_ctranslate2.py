@@ -11,12 +11,11 @@ and text as it is. It also takes RUN/ctranslate2 by itself where it would load t
 import contextlib
 import importlib.util
 import pathlib
-import tempfile
 
 import torch
 
 from ..errors import InputError
-from ..files import refuse_missing_folder
+from ..files import folder_beside, refuse_missing_folder
 from ..serving.exported_translator import FACTS, fingerprint, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
@@ -124,7 +123,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
     exported = fingerprint(path)  # before the file is read, because a training may replace it meanwhile
     found, task, longest, longest_output = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
-    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+    with folder_beside(output) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
         kept = kept_settings(path.parent)
         if kept.get("lenpen_form") == "vaswani":  # CTranslate2 knows fairseq's only

@@ -233,6 +233,13 @@ def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
     assert not [*tmp_path.glob("ct2*")]
 
 
+@pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")
+def test_a_folder_that_takes_none(saved):
+    _, path, data = saved("vaswani_transformer_base")
+    with pytest.raises(SystemExit, match="/sys/ct2 cannot be written: "):
+        tool.main([str(path), "--data", str(data), "--output", "/sys/ct2"])
+
+
 def test_a_folder_that_exists(saved, tmp_path):
     _, path, data = saved("vaswani_transformer_base")
     (tmp_path / "ct2").mkdir()
