@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import importlib.metadata
 import json
+import logging
 import os
 import pathlib
 import runpy
@@ -123,6 +124,10 @@ def copy(words: list[str], cwd: str, env: dict[str, str], streams: list[int]) ->
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    if words[0] in ("fairseq-train", "fairseq-hydra-train"):  # which configure the log when they are imported
+        logging.root.handlers.clear()
+        for name in ("fairseq_cli.train", "fairseq_cli.hydra_train"):
+            del sys.modules[name]
     function, sys.argv = function_of(words)
     script = sys.executable if words[0] != "python" else words[1]
     sys.path[0] = cwd if script == "-m" else os.path.dirname(os.path.abspath(script))

@@ -21,7 +21,7 @@ def test_a_resumed_training_sees_the_same_subwords(command, tmp_path):
     def trained(folder, *more):
         options = ["--bpe-dropout", "0.3", "--update-epoch-batch-itr", "True", "--dropout", "0.1", *more]
         done = train(command, tmp_path / "data/data-bin", "vaswani_transformer", tmp_path / folder, *options)
-        return done.stderr, torch.load(tmp_path / folder / "checkpoint_last.pt")["model"]
+        return done.stdout, torch.load(tmp_path / folder / "checkpoint_last.pt")["model"]
 
     log, expected = trained("whole", "--max-update", "45")
     assert max(map(int, re.findall(r"epoch (\d+)", log))) > 1
