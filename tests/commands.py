@@ -29,42 +29,31 @@ exec {folder}/python -SE {script} {address} {folder} "${{0##*/}}" "$@"
 
 
 class Server:
-    """Starts the process with the first command."""
+    """The process; it starts when it is needed."""
 
     def __init__(self):
         self.process, self.starting = None, threading.Lock()
 
-    def start(self) -> None:
+    def stand_ins(self) -> pathlib.Path:
+        """A folder for PATH: its python, fairseq-train and so on run in copies."""
         with self.starting:
-            if self.process is not None:
-                return
-            self.folder = tempfile.TemporaryDirectory()
-            self.address, self.stand_ins = f"{self.folder.name}/socket", pathlib.Path(self.folder.name) / "bin"
-            self.stand_ins.mkdir()
-            folder = pathlib.Path(sys.executable).parent
-            text = STAND_IN.format(folder=folder, script=copied.__file__, address=self.address)
-            for name in ("python", *(path.name for path in folder.iterdir() if copied.forwarded(path.name))):
-                (self.stand_ins / name).write_text(text)
-                (self.stand_ins / name).chmod(0o755)
-            command = [sys.executable, "-W", "ignore", __file__, self.address]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            self.process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
-            atexit.register(self.process.stdin.close)
-            self.process.stdout.readline()  # it listens
+            if self.process is None:
+                self.start()
+        return self.folder
 
-    def run(self, words: list[str], cwd, env: dict[str, str]) -> subprocess.CompletedProcess | None:
-        """The finished command; None if a copy cannot run it."""
-        if function_of(words) is None:
-            return None
-        self.start()
-        with (
-            tempfile.TemporaryFile("w+") as out,
-            tempfile.TemporaryFile("w+") as errors,
-            open(os.devnull) as nothing,
-        ):
-            streams = [file.fileno() for file in (nothing, out, errors)]
-            status = copied.ask(self.address, words, str(cwd), env, streams)
-            return subprocess.CompletedProcess(words, status, *(file.seek(0) or file.read() for file in (out, errors)))
+    def start(self) -> None:
+        self.kept = tempfile.TemporaryDirectory()
+        self.folder, address = pathlib.Path(self.kept.name), f"{self.kept.name}/socket"
+        real = pathlib.Path(sys.executable).parent
+        text = STAND_IN.format(folder=real, script=copied.__file__, address=address)
+        for name in ("python", *(path.name for path in real.iterdir() if copied.forwarded(path.name))):
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755)
+        command = [sys.executable, "-W", "ignore", __file__, address]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
+        atexit.register(self.process.stdin.close)  # which ends it
+        self.process.stdout.readline()  # it listens
 
 
 def function_of(words: list[str]):
@@ -131,6 +120,7 @@ def copy(words: list[str], cwd: str, env: dict[str, str], streams: list[int]) ->
     function, sys.argv = function_of(words)
     script = sys.executable if words[0] != "python" else words[1]
     sys.path[0] = cwd if script == "-m" else os.path.dirname(os.path.abspath(script))
+    sys.path[1:1] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     status = 0
     try:
         function()

@@ -10,12 +10,12 @@ import socket
 import sys
 
 
-def ask(address: str, words: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
-    """The exit status of a command, −9 for one that signal 9 has ended; streams: of its input, output, errors."""
+def ask(address: str, words: list[str]) -> int:
+    """The exit status of a command with this process's folder, environment and streams; −9 if signal 9 has ended it."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
-        socket.send_fds(server, [b"."], streams)
-        server.sendall(json.dumps({"words": words, "cwd": cwd, "env": env}).encode())
+        socket.send_fds(server, [b"."], [0, 1, 2])
+        server.sendall(json.dumps({"words": words, "cwd": os.getcwd(), "env": dict(os.environ)}).encode())
         server.shutdown(socket.SHUT_WR)
         return int(server.makefile().read() or -signal.SIGKILL)
 
@@ -30,7 +30,7 @@ if __name__ == "__main__":
     address, folder, *words = sys.argv[1:]
     if not forwarded(*words):
         os.execv(f"{folder}/{words[0]}", words)
-    status = ask(address, words, os.getcwd(), dict(os.environ), [0, 1, 2])
+    status = ask(address, words)
     if status < 0:  # by a signal
         os.kill(os.getpid(), -status)
     sys.exit(status)

@@ -59,21 +59,24 @@ def slow_beyond(fast, values):
 PYTHON = commands.Server()
 
 
+def environment(**variables):
+    """A user's: one thread, no GPU, the commands of this Python; `variables` may be paths and numbers."""
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"OMP_NUM_THREADS": 1, "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", "PATH": path}
+    return {name: str(value) for name, value in {**os.environ, **own, **variables}.items()}
+
+
 def run(*command, ok=True, cwd=PROJECT, env=None):
-    """Runs a command as a user would, with one thread and no GPU; returns the finished process. `ok`: it must succeed.
+    """Runs a command as a user would; returns the finished process. `ok`: it must succeed. env: further variables.
 
     Python commands without `env`, and those of bash, run in copies of one process (commands.py).
     """
-    own = env is None
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", **(env or {})}
-    env["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    copied = env is None or command[0] == "bash"
+    env = environment(**(env or {}))
+    if copied:
+        env["PATH"] = f"{PYTHON.stand_ins()}{os.pathsep}{env['PATH']}"
     words = [str(word) for word in command]
-    if words[0] == "bash":
-        PYTHON.start()
-        env["PATH"] = f"{PYTHON.stand_ins}{os.pathsep}{env['PATH']}"
-    done = PYTHON.run(words, cwd, env) if own else None
-    if done is None:
-        done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=commands.SECONDS)
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=commands.SECONDS)
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done

@@ -7,11 +7,10 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 
-from support import PROJECT, run
+from support import PROJECT, environment, run
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,7 @@ def recipe(checkout, mirror, tmp_path):
     """recipe(*arguments, **variables): runs multi30k_published.sh on the mirror, on CPUs, into the folder `run`."""
 
     def recipe(*arguments, **variables):
-        env = {"SMOKE": "1", "GPUS": "0", "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables}
-        env = {name: str(value) for name, value in env.items()}
+        env = {"SMOKE": 1, "GPUS": 0, "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables}
         options = ("--clip-norm", "1", "--num-workers", "0", *arguments)
         return run("bash", checkout / "examples/multi30k_published.sh", *options, cwd=checkout, env=env, ok=False)
 
@@ -59,15 +57,12 @@ def start(checkout, mirror, tmp_path):
     `before`: the words of a command that starts others.
     """
     started = []
-    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    own = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, "SMOKE": "1", "GPUS": "0"}
 
     def start(*arguments, before=(), **variables):
-        env = {**own, "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables}
+        env = environment(**{"SMOKE": 1, "GPUS": 0, "MIRROR": mirror, "OUTPUT": tmp_path / "run", **variables})
         words = [*before, "bash", checkout / "examples/multi30k_published.sh"]
         words += ["--clip-norm", "1", "--num-workers", "0", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        env = {name: str(value) for name, value in env.items()}
         started.append(subprocess.Popen(words, cwd=checkout, env=env, start_new_session=True, **pipes))
         return started[-1]
 

@@ -10,13 +10,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support import assert_same_training, free_port, run
+from support import PYTHON, assert_same_training, environment, free_port, run
 
 
 def test_every_step_and_again(checkout, recipe, tmp_path):
@@ -147,8 +146,8 @@ def test_two_preparations_at_a_time(checkout, recipe, stand_in, tmp_path):
     """The second waits for the first and finds its work done."""
     data = checkout / "data/multi30k_published.en-de.smoke"
     shutil.rmtree(data, ignore_errors=True)
-    real = f"{os.path.dirname(sys.executable)}/fairseq-preprocess"
-    stand_in("fairseq-preprocess", f'echo called >> {tmp_path}/calls; sleep 3; exec {real} "$@"')
+    copied = PYTHON.stand_ins() / "fairseq-preprocess"
+    stand_in("fairseq-preprocess", f'echo called >> {tmp_path}/calls; sleep 3; exec {copied} "$@"')
     with ThreadPoolExecutor() as pool:
         both = list(pool.map(lambda _: recipe(STEPS="prepare"), range(2)))
     assert [done.returncode for done in both] == [0, 0], both
@@ -237,8 +236,7 @@ def test_scripts_that_start_recipes_end_them(checkout, processes_of, tmp_path, s
         (tmp_path / name).symlink_to(checkout / name)
     quickstart = (examples / "quickstart.sh").read_text().partition("\ndata=")[0]
     (examples / "quickstart.sh").write_text(f"{quickstart}\n{SLEEPS.format(folder=tmp_path)}\n")
-    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "OUTPUT": str(tmp_path / "run")}
+    env = environment(OUTPUT=tmp_path / "run")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\nfail() {{ exit 1; }}\n")
     words = ["bash", examples / script, "shaw-terms"]
@@ -260,9 +258,7 @@ LAST_WORDS = """
 @pytest.fixture
 def typed(checkout, tmp_path):
     """The words and the environment of a recipe that trains in the folder `run`."""
-    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PATH": path, "GPUS": "0"}
-    env |= {"OUTPUT": str(tmp_path / "run"), "STEPS": "train"}
+    env = environment(GPUS=0, OUTPUT=tmp_path / "run", STEPS="train")
     return ["bash", checkout / "examples/multi30k_published.sh", "--autocast", "off"], env
 
 

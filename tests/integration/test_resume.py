@@ -83,7 +83,7 @@ def killed(kind, letters, *training):
     (folder / "half_written.py").write_text(HALF_WRITTEN)
 
     def command(*words, ok):
-        return run("python", "-m", "half_written", kind, letters.random(), *words, cwd=folder, ok=ok)
+        return run("python", "half_written.py", kind, letters.random(), *words, cwd=folder, ok=ok)
 
     return train(command, *training, *RUN, ok=False)
 

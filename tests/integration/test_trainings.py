@@ -14,7 +14,7 @@ import pytest
 
 from user_dir.families import FAMILIES
 
-from support import PYTHON, run
+from support import PYTHON, environment, run
 
 TABLE = """
 [group]
@@ -45,10 +45,10 @@ def trainings(checkout, mirror, tmp_path):
     for family in ("vaswani_transformer", "transformer"):
         (tmp_path / family).symlink_to(mirror)
     words = [sys.executable, checkout / "examples/train.py", "group", "--mirror", tmp_path]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
     def start(**variables):
-        return subprocess.Popen(words, env=env | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(words, env=environment(**variables), **pipes)
 
     return start
 
@@ -80,8 +80,7 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
         assert runner.wait() == 129
     assert all(gone(int(file.read_text())) for file in begun) and not [*results.glob("group*")]
 
-    PYTHON.start()
-    with trainings(STAND_INS=str(PYTHON.stand_ins)) as runner:
+    with trainings(STAND_INS=PYTHON.stand_ins()) as runner:
         said = runner.communicate()[0]
         assert runner.returncode == 0, said + "".join(file.read_text()[-3000:] for file in runs.glob("*.log"))
     for name in names:
@@ -118,8 +117,7 @@ def test_letters_to_sounds_with_every_family(checkout, tmp_path, family):
         (tmp_path / f"fre.{part}.tsv").write_text(table)
     theirs = "".join(f"{' '.join(word)}\t{' '.join(word)}\n" for word in words)
     (tmp_path / "fre.test.published-output.tsv").write_text(theirs)
-    variables = {"SMOKE": "1", "GPUS": "0", "SOURCE": "fre", "MIRROR": tmp_path, "OUTPUT": tmp_path / "run"}
-    env = {name: str(value) for name, value in (variables | {"FAMILY": family}).items()}
+    env = {"SMOKE": 1, "GPUS": 0, "SOURCE": "fre", "MIRROR": tmp_path, "OUTPUT": tmp_path / "run", "FAMILY": family}
     run("bash", checkout / "examples/g2p.sh", "--num-workers", "0", cwd=checkout, env=env)
     score = (tmp_path / "run/score.txt").read_text()
     assert "| 0.00 | 0 better, " in score and "sign test: `exact" in score
