@@ -97,14 +97,6 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     if references and printed and not any(map(alike, map(plain, printed), references)):
         message = "none of the reference's lines is like the T- line of %s: is it of this test set, and in %s?"
         logging.warning(message, path, language)  # no error: it may be another translation of the same set
-    never = TYPOGRAPHIC.difference(*hypotheses)
-    count = sum(not never.isdisjoint(line) for line in references or [])
-    if count > len(hypotheses) / 100:
-        written = " ".join(sorted(never.intersection("".join(references))))
-        message = (
-            "%d of the reference's %d lines have %s, and no translation of %s has: was the training text normalised?"
-        )
-        logging.warning(message, count, len(references), written, path)
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
     return Run(path, [*map(plain, detokenised)], references or [*map(plain, printed)], *tokens)
 
@@ -146,6 +138,12 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
         if run.references != runs[0].references:
             both = f"{run.path} and {runs[0].path}"
             raise InputError(f"{both} have different references (T- lines): they must be of the same test set")
+    never = TYPOGRAPHIC.difference(*(text for run in runs for text in run.hypotheses))
+    count = sum(not never.isdisjoint(line) for line in references or [])
+    if references and count > len(references) / 100:
+        marks = " ".join(sorted(never.intersection("".join(references))))
+        message = "%d of %d lines of %s have %s, and no translation has: was the training text normalised?"
+        logging.warning(message, count, len(references), args.reference, marks)
     return runs, language
 
 
