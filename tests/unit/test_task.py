@@ -26,24 +26,28 @@ def dataset(dictionary):
     return lambda: LanguagePairDataset(sides, sides.sizes, dictionary, sides, sides.sizes, dictionary)
 
 
-def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1):
+def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1, anew=True):
     """The batches of some epochs, as fairseq's trainer asks for them: the numbers of the pairs in each."""
     found = []
     for _ in range(count):
-        options = {"max_tokens": 40, "seed": seed(number), "epoch": number, "update_epoch_batch_itr": True}
+        options = {"max_tokens": 40, "seed": seed(number), "epoch": number, "update_epoch_batch_itr": anew}
         iterator = task.get_batch_iterator(dataset, **options)
         found.append([batch["id"].tolist() for batch in iterator.next_epoch_itr()])
         number = iterator.next_epoch_idx
     return found, iterator
 
 
-def test_batches_are_fairseqs_in_one_iterator(dictionary, dataset):
-    expected, _ = epochs(TranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset())
+@pytest.mark.parametrize("anew", [True, False])
+def test_batches_are_fairseqs_in_one_iterator(dictionary, dataset, anew):
+    """Made anew in each epoch, or once, and shuffled."""
+    stock = TranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    stock.dataset_to_epoch_iter = {}  # fairseq keeps one for each dataset here
+    expected, _ = epochs(stock, dataset(), anew=anew)
     task, data = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset()
-    first = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1, update_epoch_batch_itr=True)
-    found, last = epochs(task, data)
-    assert found == expected and last is first
-    assert sorted(map(sorted, found[0])) != sorted(map(sorted, found[1]))
+    first = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1, update_epoch_batch_itr=anew)
+    found, last = epochs(task, data, anew=anew)
+    assert found == expected and last is first and found[0] != found[1]
+    assert (sorted(map(sorted, found[0])) == sorted(map(sorted, found[1]))) != anew
 
 
 def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
