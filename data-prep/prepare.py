@@ -126,7 +126,8 @@ def check(options: argparse.Namespace) -> None:
             raise PreparationError(f"{code!r} is not a language code; give one such as fr")
         if "_" in code and not (options.pretokenised or options.like):
             language = code.partition("_")[0]
-            raise PreparationError(f"Moses has no rules for {code} and would use those of English; give {language}")
+            remedy = language if len(language) == 2 else "the language's code of two letters, if it has one"
+            raise PreparationError(f"Moses has no rules for {code} and would use those of English; give {remedy}")
     if options.like and options.like.resolve() == options.output.resolve():
         raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
     if options.source_lang == options.target_lang:

@@ -64,6 +64,7 @@ def test_bad_files(capsys, tmp_path, first, second, parts):
         (["tatoeba"], ("FR", "en"), ["'FR' is not a language code"]),
         (["tatoeba"], ("zh-CN", "en"), ["'zh-CN' is not a language code", "fr"]),  # fairseq infers zh and CN
         (["tatoeba"], ("pt_BR", "en"), ["no rules for pt_BR", "give pt"]),
+        (["tatoeba"], ("hin_Deva", "en"), ["no rules for hin_Deva", "code of two letters"]),
         (["tatoeba", "--lower"], ("fr", "en"), ["unrecognized arguments: --lower"]),
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
