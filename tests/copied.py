@@ -29,7 +29,8 @@ def forwarded(name: str, *words: str) -> bool:
 if __name__ == "__main__":
     address, folder, *words = sys.argv[1:]
     if not forwarded(*words):
-        os.execv(f"{folder}/{words[0]}", words)
+        real = f"{folder}/{words[0]}"
+        os.execv(real, [real, *words[1:]])  # Python finds its environment by this name
     status = ask(address, words)
     if status < 0:  # by a signal
         os.kill(os.getpid(), -status)
