@@ -53,7 +53,7 @@ class Server:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
         atexit.register(self.process.stdin.close)  # which ends it
-        self.process.stdout.readline()  # it listens
+        assert self.process.stdout.readline() == b"ready\n"
 
 
 def function_of(words: list[str]):
