@@ -5,13 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from user_dir.families import FAMILIES
 
-PROJECT = Path(__file__).resolve().parents[2]
+from support import PROJECT, run
+
 EXAMPLES = PROJECT / "examples"
 RECIPES = ("multi30k.sh", "multi30k_published.sh", "iwslt14.sh", "wmt14.sh")
 
@@ -550,15 +550,14 @@ def test_several_languages_in_one_model(tmp_path, monkeypatch):
             for side, part in ((side, part) for side in (language, "en") for part in ("train", "valid", "test")):
                 (raw / f"{part}.{side}").write_text(f"{side} {part} 1\n{side} {part} 2 3 4 5 6 {language}\n")
         source = {"en": "mul", "mul": "en"}[target]
-        joined = bash("-euc", f"{functions}\njoin {source} {target} {tmp_path} gl az", env=os.environ)
-        assert joined.returncode == 0, joined.stderr
+        run("bash", "-euc", f"{functions}\njoin {source} {target} {tmp_path} gl az")
         lines = (tmp_path / f"train.{source}").read_text().splitlines()
         assert lines[0] == first and len(lines) == 4
         assert lines[2].startswith("<2en> az" if target == "en" else "<2az> en")
         translations = tmp_path / f"test.{target}"  # all right but for the second language's last sentence
         right = translations.read_text().splitlines()
         translations.write_text("\n".join([*right[:3], "x"]) + "\n")
-        scored = bash("-euc", f"{functions}\nscore_languages {target} {tmp_path} {translations} gl az", env=os.environ)
+        scored = run("bash", "-euc", f"{functions}\nscore_languages {target} {tmp_path} {translations} gl az")
         (tmp_path / "score.txt").write_text(scored.stdout)
         (tmp_path / "generate.log").touch()
         scores = record.scores(tmp_path)
