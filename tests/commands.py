@@ -57,16 +57,14 @@ class Server:
 
 
 def function_of(words: list[str]):
-    """The function that a command of this environment's Python calls, and its sys.argv; None for other commands."""
+    """The function that a command calls which is `forwarded`, and its sys.argv."""
     name, *rest = words
-    if name == "python" and rest[:1] == ["-m"]:
+    if name != "python":
+        script, *_ = importlib.metadata.entry_points(group="console_scripts", name=name)
+        return lambda: script.load()(), words
+    if rest[0] == "-m":
         return lambda: runpy.run_module(rest[1], run_name="__main__", alter_sys=True), words[2:]
-    if name == "python" and rest and rest[0].endswith(".py"):
-        return lambda: runpy.run_path(rest[0], run_name="__main__"), rest
-    scripts = importlib.metadata.entry_points(group="console_scripts", name=name)
-    if name.startswith(("fairseq-", "nmt-")) and scripts:
-        return lambda: next(iter(scripts)).load()(), words
-    return None
+    return lambda: runpy.run_path(rest[0], run_name="__main__"), rest
 
 
 def serve(address: str) -> None:

@@ -1,6 +1,6 @@
-"""Asks the process of commands.py for a command: python -SE copied.py SOCKET COMMAND ARGUMENT…
+"""Asks the process of commands.py for a command: python -SE copied.py SOCKET FOLDER COMMAND ARGUMENT…
 
-It is what tests find as python or fairseq-train on PATH, and so imports little.
+It is what tests find as python or fairseq-train on PATH, and so imports little. FOLDER has the commands themselves.
 """
 
 import json

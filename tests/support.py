@@ -82,6 +82,13 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     return done
 
 
+def said(*command, ok=True):
+    """What a command prints, or the error of one that fails; ok: whether it must succeed, or must fail."""
+    done = run(*command, ok=False)
+    assert (done.returncode == 0) == ok, done.stderr
+    return done.stdout if ok else done.stderr
+
+
 def descendants(process):
     """The numbers of all descendants of a process."""
     for file in pathlib.Path(f"/proc/{process}/task").glob("*/children"):

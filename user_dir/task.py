@@ -152,10 +152,8 @@ class CheckedTranslationTask(TranslationTask):
             kwargs["required_batch_size_multiple"] = 1
             return super().get_batch_iterator(dataset, *args, **kwargs)
 
-        self.batch_options = kwargs  # --update-ordered-indices-seed gives each epoch another seed
-
         def make_iterator(epoch: int):
-            options = {**self.batch_options, "epoch": epoch, "disable_iterator_cache": True}
+            options = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
             return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         epoch = kwargs.get("epoch", 1)
@@ -164,10 +162,9 @@ class CheckedTranslationTask(TranslationTask):
                 self.epochs = None
                 gc.collect()  # ends the worker of the iterator over the folder of data before this one
             self.epochs = make_iterator(epoch)
-            if update_epoch_batch_itr:
-                self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches
         if update_epoch_batch_itr:
-            self.epochs.seed = kwargs.get("seed", self.epochs.seed)
+            self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches
+            self.epochs.seed = kwargs.get("seed", self.epochs.seed)  # --update-ordered-indices-seed: another each time
         if self.epochs.dataloader is not None:  # it would follow --curriculum as the first epoch does
             self.epochs.epoch_batch_sampler.shuffle = epoch > self.curriculum
         return self.epochs

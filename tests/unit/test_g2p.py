@@ -1,18 +1,16 @@
 """Letters to sounds: the words as fairseq-preprocess reads them, the word error rate, and the published output."""
 
+import functools
 import gzip
 
 import pytest
 
-from support import PROJECT, run
+from support import PROJECT, said
 
 RIGHT = ["a b", "k a", "k a", "o", "ɛ fː"]
 
 
-def g2p(*words, ok=True):
-    done = run("python", PROJECT / "examples/g2p.py", *words, ok=False)
-    assert (done.returncode == 0) == ok, done.stderr
-    return done.stdout if ok else done.stderr
+g2p = functools.partial(said, "python", PROJECT / "examples/g2p.py")
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
 """The generated tasks, SCAN's splits, and the exact match of outputs as long as in training and longer."""
 
+import functools
 import gzip
 
 import pytest
 
-from support import PROJECT, run
+from support import PROJECT, said
 
-
-def sequences(*words, ok=True):
-    done = run("python", PROJECT / "examples/sequences.py", *words, ok=False)
-    assert (done.returncode == 0) == ok, done.stderr
-    return done.stdout if ok else done.stderr
+sequences = functools.partial(said, "python", PROJECT / "examples/sequences.py")
 
 
 def pairs(raw, part):

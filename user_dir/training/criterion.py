@@ -12,7 +12,9 @@ gradient is computed from them at once. Σ_v z_v = h Σ_v W_v needs no pass over
 e of the gradient.
 """
 
+import functools
 import inspect
+from collections.abc import Mapping
 
 import torch
 from fairseq import utils
@@ -71,7 +73,12 @@ def gives_features(model: nn.Module) -> bool:
     """Whether its call takes `features_only`: those of transformer_align and of fairseq's speech models do not."""
     while isinstance(getattr(model, "module", None), nn.Module):  # it is wrapped for several processes
         model = model.module
-    return "features_only" in inspect.signature(model.forward).parameters
+    return "features_only" in parameters_of(type(model))
+
+
+@functools.cache  # because it takes longer than all other checks of an update
+def parameters_of(kind: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(kind.forward).parameters
 
 
 class ProjectedLoss(torch.autograd.Function):

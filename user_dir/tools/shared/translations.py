@@ -139,11 +139,11 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
             both = f"{run.path} and {runs[0].path}"
             raise InputError(f"{both} have different references (T- lines): they must be of the same test set")
     never = TYPOGRAPHIC.difference(*(text for run in runs for text in run.hypotheses))
-    count = sum(not never.isdisjoint(line) for line in references or [])
-    if references and count > len(references) / 100:
-        marks = " ".join(sorted(never.intersection("".join(references))))
+    marked = [line for line in references or [] if not never.isdisjoint(line)]
+    if len(marked) > len(runs[0].hypotheses) / 100:
+        marks = " ".join(sorted(never.intersection("".join(marked))))
         message = "%d of %d lines of %s have %s, and no translation has: was the training text normalised?"
-        logging.warning(message, count, len(references), args.reference, marks)
+        logging.warning(message, len(marked), len(references), args.reference, marks)
     return runs, language
 
 
