@@ -23,7 +23,7 @@ from .locking import locked
 from .parallel import map_file, progress, start_worker
 from .stages import Stages
 from .text import read_lines, write_columns, write_lines
-from .tokenising import tokenise_lines, tokeniser
+from .tokenising import LANGUAGES, tokenise_lines, tokeniser
 
 VOCABULARY = "vocabulary"  # in bpe/, with --like or of own text: no subword is made that this dictionary lacks
 DISK_FACTOR = 8  # bytes written by all stages per byte of text; 7 were measured on Tatoeba
@@ -167,6 +167,8 @@ class Preparation:
         """All sentences normalised and tokenised, unless they are `pretokenised`."""
         counts = {}
         for language in self.languages:
+            if not self.pretokenised and language not in LANGUAGES:
+                warn(f"Moses has no rules for {language} and uses those of English; it knows {', '.join(LANGUAGES)}")
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = self.output / "raw" / name

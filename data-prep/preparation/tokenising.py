@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable
 
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from sacremoses.corpus import NonbreakingPrefixes
 
 from .errors import PreparationError
 
+LANGUAGES = sorted(set(NonbreakingPrefixes().available_langs.values()))  # others have the abbreviations of English
 RESERVED = {"<s>", "<pad>", "</s>"}  # Moses escapes < and >
 CACHE = 300_000  # the most words that a process caches: about 100 MB
 

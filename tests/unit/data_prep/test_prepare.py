@@ -188,6 +188,14 @@ def test_words_that_fairseq_reserves(capsys, tmp_path):
     assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
 
 
+def test_a_language_without_rules_of_moses(capsys, tmp_path):
+    """German is de to Moses; tokens need no rules."""
+    german = ["--held-out", "60", "--source-lang", "deu"]
+    status, _, warnings = prepared(capsys, tmp_path, sentences(400), *german)
+    assert status == 0 and re.fullmatch(r"warning: Moses has no rules for deu and .*English; .*\bde, .*\n", warnings)
+    assert prepared(capsys, tmp_path, sentences(400), *german, "--pretokenised")[2] == ""
+
+
 def test_texts_that_would_be_replaced(capsys, tmp_path):
     """Those of an earlier preparation in the same folder."""
     pairs = [(f"a{number} b", f"c{number} d") for number in range(200)]
