@@ -3,6 +3,7 @@
 Fixtures are in conftest.py, the equations in equations.py.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -11,6 +12,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 
 import commands
 import pytest
@@ -87,6 +89,22 @@ def said(*command, ok=True):
     done = run(*command, ok=False)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
+
+
+def wait_for(condition, process=None, seconds=120):
+    """Returns when `condition()` holds; fails if `process` ends before, or after so many seconds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def ended(process):
+    """Whether the process of this number has ended; a zombie has."""
+    with contextlib.suppress(FileNotFoundError):
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
 
 
 def descendants(process):

@@ -30,12 +30,6 @@ TASK = "--task checked_translation"
 TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
 
 
-def begin():
-    """fairseq-train's first steps, without the half second in which it turns its options into a configuration."""
-    args = options.parse_args_and_arch(options.get_training_parser(), sys.argv[1:])
-    tasks.setup_task(args).build_model(args)
-
-
 @pytest.fixture
 def refused(capsys, monkeypatch, copies, tmp_path):
     """refused(expected, family, words): fairseq-train fails, `expected` is in its last line, and it writes nothing."""
@@ -43,14 +37,12 @@ def refused(capsys, monkeypatch, copies, tmp_path):
     def files_in(folder):
         return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    def refused(
-        expected, family, words="", data=copies, save_dir=tmp_path / "runs", common=TRAINED, main=train.cli_main
-    ):
+    def refused(expected, family, words="", data=copies, save_dir=tmp_path / "runs", common=TRAINED):
         before = files_in(save_dir)
         words = f"{data} --save-dir {save_dir} --arch {family}_tiny --max-update 2 --cpu {common} {words}".split()
         monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
         with pytest.raises((SystemExit, Exception)) as stop:
-            main()
+            train.cli_main()
         if isinstance(stop.value, SystemExit):  # of fairseq's parser
             assert stop.value.code not in (0, None)
             printed = capsys.readouterr().err
@@ -70,23 +62,6 @@ def check_input(data, words="", **given):
     training_input.refuse_input(args, tasks.setup_task(args))
 
 
-MODELS = [
-    (PLAIN, "--encoder-attention-heads 3", "--encoder-embed-dim 32 .*--encoder-attention-heads 3: "),
-    (PLAIN, "--decoder-attention-heads 5", "--decoder-embed-dim 32 .*--decoder-attention-heads 5: "),
-    (PLAIN, "--encoder-layers 0 --decoder-layers 0", "--encoder-layers 0: give .*; --decoder-layers 0: give"),
-    (PLAIN, "--dropout 1.5", "--dropout 1.5: give"),
-    (PLAIN, "--quant-noise-pq 0.1", "--quant-noise-pq 0.1 .*: train without it"),
-    (PLAIN, "--adaptive-softmax-cutoff 5", "--adaptive-softmax-cutoff .*: use a subword vocabulary"),
-    (RELATIVE, "--relative-distance -1", "-1.*: give .*0"),
-    (WEIGHTED, f"{BRANCHES} --branches 3", "4 heads .*3 branches.*: change --branches"),
-    (WEIGHTED, f"{BRANCHES} --encoder-ffn-embed-dim 30", "width 30 .*4 branches.*: change"),
-    (WEIGHTED, f"{BRANCHES} --branch-residual shared --branched-attention both", ": omit --branched-attention"),
-    (WEIGHTED, f"{BRANCHES} --fp16", "--fp16-no-flatten-grads"),
-    (WEIGHTED, f"{BRANCHES} --ddp-backend fully_sharded", "--ddp-backend pytorch_ddp"),
-    (WEIGHTED, "--optimizer adam", "--optimizer fused_adam"),
-    (WEIGHTED, "--optimizer adafactor", "--optimizer fused_adam"),
-]
-# These are checked when the options have become a configuration, or when there is a model to optimize.
 OPTIMIZERS = [
     (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target does not go with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
@@ -110,13 +85,6 @@ OPTIMIZERS = [
     (WEIGHTED, f"{BRANCHES} --ddp-backend slowmo", "--ddp-backend pytorch_ddp"),
     (WEIGHTED, "--branch-frozen-updates 10", "--max-update 2 .*: set .*--branch-frozen-updates"),
 ]
-
-
-@pytest.mark.parametrize("family, more, words", MODELS, ids=lambda value: value[-40:])
-def test_models(refused, family, more, words):
-    # Other optimizers do not know Adam's options.
-    common = f"{TASK} --lr 0.1 --max-tokens 500" if "--optimizer ada" in more else TRAINED
-    refused(words, family, more, common=common, main=begin)
 
 
 @pytest.mark.parametrize("family, more, words", OPTIMIZERS, ids=lambda value: value[-40:])
@@ -148,14 +116,6 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
 
 def test_no_optimizer(refused):
     refused("--optimizer .*: add --optimizer fused_adam", PLAIN, common=f"{TASK} --lr 0.1 --max-tokens 500")
-
-
-def test_no_batch_size(command, copies, tmp_path):
-    """fairseq checks this before it sets up the task."""
-    more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path} --lr 0.1 --optimizer fused_adam"
-    done = command("fairseq-train", copies, *more.split(), ok=False)
-    assert "Traceback" not in done.stderr
-    assert re.search("--max-tokens or --batch-size: .*add --max-tokens", done.stderr.splitlines()[-1])
 
 
 def test_the_checkpoint_of_another_model_in_the_folder(refused, trained, tmp_path):
@@ -332,33 +292,28 @@ def test_a_foreign_file_to_continue_from(refused, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place, words",
+    "more, words",
     [
-        ("file", "--save-dir: Not a directory: '.*file.*': name another folder"),
-        ("file/runs", "--save-dir: Not a directory: '.*file/runs': name another folder"),
+        (f"--save-dir runs --encoder-attention-heads 3 {TRAINED}", "^--encoder-embed-dim 32"),
+        ("--save-dir runs --lr 0.1 --optimizer fused_adam", "--max-tokens or --batch-size: .*add --max-tokens"),
+        (f"--save-dir file {TRAINED}", "--save-dir: Not a directory: '.*file.*': name another folder"),
+        (f"--save-dir file/runs {TRAINED}", "--save-dir: Not a directory: '.*file/runs': name another folder"),
         pytest.param(
-            "locked/runs",
+            f"--save-dir locked/runs {TRAINED}",
             "--save-dir: Permission denied: '.*locked/runs': name another folder",
             marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write"),
         ),
     ],
+    ids=["a model", "no batch size", "file", "file/runs", "locked/runs"],
 )
-def test_no_folder_to_save_in(command, copies, tmp_path, place, words):
-    """fairseq makes the folder before it sets up the task."""
+def test_the_line_is_all_that_python_adds(command, copies, tmp_path, more, words):
+    """As a person sees it: no traceback, and exit status 1."""
     (tmp_path / "file").write_text("precious")
     (tmp_path / "locked").mkdir(mode=0o500)
-    more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path / place} {TRAINED}"
-    done = command("fairseq-train", copies, *more.split(), ok=False)
-    assert "Traceback" not in done.stderr and re.search(words, done.stderr.splitlines()[-1])
+    more = f"--user-dir {PROJECT}/user_dir --arch {PLAIN}_tiny {more}"
+    done = command("fairseq-train", copies, *more.split(), cwd=tmp_path, ok=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and re.search(words, done.stderr.splitlines()[-1])
     assert (tmp_path / "file").read_text() == "precious"
-
-
-def test_the_line_is_all_that_python_adds(command, copies, tmp_path):
-    """As a person sees it: no traceback, and exit status 1."""
-    more = f"--user-dir user_dir --arch {PLAIN}_tiny --save-dir {tmp_path} --encoder-attention-heads 3 {TRAINED}"
-    done = command("fairseq-train", copies, *more.split(), ok=False)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("--encoder-embed-dim 32")
 
 
 HYDRA = [

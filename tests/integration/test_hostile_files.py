@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 
+import numpy as np
 import pytest
 import torch
 from fairseq_cli import generate, interactive, train, validate
@@ -111,12 +112,13 @@ def pickled(state, path):
 @pytest.mark.parametrize("place", ["model", "cfg", "args", "extra_state", "last_optimizer_state", "ema"])
 @pytest.mark.parametrize("save", [torch.save, legacy, pickled])
 def test_nowhere_in_a_checkpoint(good, marker, tmp_path, place, save):
-    save({**good, place: argparse.Namespace(deep=[Bomb(marker)])}, tmp_path / "bad.pt")
-    for mmap in (False, True):
-        with pytest.raises(InputError, match="not a readable fairseq checkpoint"):
-            load(tmp_path / "bad.pt", mmap)
-    with pytest.raises(pickle.UnpicklingError):
-        torch.load(tmp_path / "bad.pt")
+    for bomb in (Bomb(marker), np.array([Bomb(marker)])):
+        save({**good, place: argparse.Namespace(deep=[bomb])}, tmp_path / "bad.pt")
+        for mmap in (False, True):
+            with pytest.raises(InputError, match="not a readable fairseq checkpoint"):
+                load(tmp_path / "bad.pt", mmap)
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(tmp_path / "bad.pt")
 
 
 def test_the_bomb_is_one(marker, tmp_path):

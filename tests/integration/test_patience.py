@@ -48,10 +48,8 @@ def test_a_restarted_training_stops_where_it_would_have(started, whole, metric):
     assert last_update(again) == 0 and "--patience 3 has stopped" in again
 
 
-def test_validation_changes_no_update(whole):
-    """The beam search for BLEU is of the model that is trained; and a sample of the set has another loss."""
-    losses = [re.findall(r"/ \d+ loss=([\d.]+),", log) for log in whole.values()]
-    assert losses[0] == losses[1] and len(losses[0]) == 8
+def test_a_sample_and_its_bleu(whole):
+    """A sample of the validation set has another loss than the set."""
     valid = [re.search(r"\| loss ([\d.]+) ", log)[1] for log in whole.values()]
     assert valid[0] != valid[1] and "| bleu " in whole["bleu"] and "| bleu " not in whole["loss"]
 

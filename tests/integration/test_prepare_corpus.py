@@ -151,15 +151,6 @@ def test_a_killed_preparation_goes_on(prepared, own_files, tmp_path):
     assert resumed == wanted
 
 
-def test_bad_input_is_one_line_and_no_traceback(own_files, tmp_path):
-    (tmp_path / "short.en").write_text("one line\n")
-    files = ("--train", own_files[0], tmp_path / "short.en")
-    done = command(*files, "--source-lang", "fr", "--target-lang", "en", "--output", tmp_path / "out")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.count("\n") == 1 and "my.fr has 326 lines but" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_registry_as_the_readme_has_it(own_files, tmp_path):
     """Its entry and its command, with an archive of that form in the place of the published one."""
     page = PREPARE.with_name("README.md").read_text(encoding="utf-8")

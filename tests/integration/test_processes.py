@@ -16,7 +16,7 @@ import torch
 from user_dir.training.processes import refuse_processes
 from user_dir.transformer.architectures import FAMILIES
 
-from support import assert_same_training, free_port, train
+from support import assert_same_training, free_port, train, wait_for
 
 # Three updates an epoch, each of 4 x 300 tokens, whoever takes them; a checkpoint after every update.
 SETTINGS = {"STEPS": "prepare train", "UPDATES": 6, "AVERAGE": 4, "BATCH": 1200, "MAX_TOKENS": 300}
@@ -37,15 +37,6 @@ def test_one_process_of_torchruns_is_not_refused(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "1")
     refuse_processes(argparse.Namespace(cpu=True))
-
-
-def test_translating_under_torchrun_is_not_refused(saved, monkeypatch):
-    from user_dir.serving.models import load_models
-
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    _, checkpoint, data = saved("vaswani_transformer_tiny")
-    assert load_models([checkpoint], data)
 
 
 def test_a_backend_that_needs_gpus_is_refused(command, copies, tmp_path):
@@ -96,13 +87,6 @@ def workers(folder):
         if f"{folder}" in words and "--distributed-rank" in words and "bash" not in words[0]:
             found[words[words.index("--distributed-rank") + 1]] = int(file.parent.name)
     return found
-
-
-def wait_for(condition, seconds=120):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 LONG = {"STEPS": "prepare train", "PROCESSES": 2, "UPDATES": 9000}
@@ -187,16 +171,6 @@ def start_on(two_hosts, start):
         ]
 
     return start_on
-
-
-@pytest.mark.slow
-def test_two_hosts_equal_one(start_on, recipe, tmp_path):
-    one = recipe(*OPTIONS, **SETTINGS, OUTPUT=tmp_path / "one")
-    assert one.returncode == 0, one.stdout + one.stderr
-    for host in start_on(**SETTINGS | {"STEPS": "train"}, OUTPUT=tmp_path / "run"):
-        said, _ = host.communicate(timeout=300)
-        assert host.returncode == 0, said
-    assert_same_training(tmp_path / "run", tmp_path / "one")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support import PYTHON, assert_same_training, environment, free_port, run
+from support import PYTHON, assert_same_training, environment, free_port, run, wait_for
 
 
 def test_every_step_and_again(checkout, recipe, tmp_path):
@@ -168,12 +168,6 @@ def test_two_runs_at_a_time(recipe, stand_in, tmp_path):
     assert "run/trained is there" in second.stdout and (tmp_path / "calls").read_text() == "called\n"
 
 
-def wait_for(file, process):
-    while not file.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-
-
 SLEEPS = "setsid sleep 500 & touch {folder}/begun; sleep 500"  # one of the two in a session of its own
 
 
@@ -196,7 +190,7 @@ def test_a_recipe_that_is_ended_ends_what_it_started(
     stand_in(name, SLEEPS.format(folder=tmp_path))
     variables = {"STEPS": step, "PROCESSES": processes}
     recipe = start("--autocast", "off", **variables)
-    wait_for(tmp_path / "begun", recipe)
+    wait_for((tmp_path / "begun").exists, recipe)
     assert len(processes_of(tmp_path / "run")) > 4
     os.kill(recipe.pid, number)
     said, _ = recipe.communicate(timeout=60)
@@ -212,7 +206,7 @@ def test_a_recipe_that_ends_by_sigkill_takes_the_rest_along(stand_in, start, pro
     """kill -9 of the shell that takes the steps, as when memory is short."""
     stand_in("fairseq-train", SLEEPS.format(folder=tmp_path))
     recipe = start("--autocast", "off", STEPS="train")
-    wait_for(tmp_path / "begun", recipe)
+    wait_for((tmp_path / "begun").exists, recipe)
     (shell,) = pathlib.Path(f"/proc/{recipe.pid}/task/{recipe.pid}/children").read_text().split()
     os.kill(int(shell), signal.SIGKILL)
     assert recipe.wait(timeout=60) == -signal.SIGKILL and not processes_of(tmp_path / "run")
@@ -221,7 +215,7 @@ def test_a_recipe_that_ends_by_sigkill_takes_the_rest_along(stand_in, start, pro
 def test_nohup(stand_in, start, tmp_path):
     stand_in("fairseq-train", f"touch {tmp_path}/begun; until [ -e {tmp_path}/heard ]; do sleep 0.1; done")
     recipe = start("--autocast", "off", before=["nohup"], STEPS="train")
-    wait_for(tmp_path / "begun", recipe)
+    wait_for((tmp_path / "begun").exists, recipe)
     os.killpg(recipe.pid, signal.SIGHUP)
     (tmp_path / "heard").touch()
     recipe.communicate(timeout=60)
@@ -241,7 +235,7 @@ def test_scripts_that_start_recipes_end_them(checkout, processes_of, tmp_path, s
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\nfail() {{ exit 1; }}\n")
     words = ["bash", examples / script, "shaw-terms"]
     with subprocess.Popen(words, cwd=tmp_path, env=env, start_new_session=True, **pipes) as started:
-        wait_for(tmp_path / "begun", started)
+        wait_for((tmp_path / "begun").exists, started)
         os.kill(started.pid, signal.SIGTERM)
         started.communicate(timeout=60)
     assert started.returncode == 128 + signal.SIGTERM and not processes_of(tmp_path / "run")
@@ -269,7 +263,7 @@ def test_ctrl_c(checkout, stand_in, typed, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  (not so where pytest is in the background)
     with subprocess.Popen(command, cwd=checkout, env=env, start_new_session=True, preexec_fn=heard, **pipes) as started:
-        wait_for(tmp_path / "begun", started)
+        wait_for((tmp_path / "begun").exists, started)
         os.killpg(started.pid, signal.SIGINT)
         _, said = started.communicate(timeout=300)
     assert started.returncode in (130, -signal.SIGINT) and said == ""

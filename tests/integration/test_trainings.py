@@ -8,13 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from user_dir.families import FAMILIES
 
-from support import PYTHON, environment, run
+from support import PYTHON, ended, environment, run, wait_for
 
 TABLE = """
 [group]
@@ -53,23 +52,13 @@ def trainings(checkout, mirror, tmp_path):
     return start
 
 
-def gone(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"  # ended, and nobody has asked how
-    except FileNotFoundError:
-        return True
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_ended_resumed_recorded_and_skipped(checkout, trainings):
     runs, results = checkout / "runs/trainings", checkout / "examples/results"
     names = ["group.vaswani_transformer.1", "group.transformer.1"]
     begun = [runs / name / "begun" for name in names]
     with trainings() as runner:
-        while not all(file.exists() and file.read_text() for file in begun):
-            assert runner.poll() is None
-            time.sleep(0.1)
+        wait_for(lambda: all(file.exists() and file.read_text() for file in begun), runner)
         for file in begun:
             with open(f"/proc/{file.read_text().strip()}/stat") as stat:
                 assert stat.read().rpartition(")")[2].split()[16] == "19"  # nice
@@ -78,7 +67,7 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
                 assert group.read_text().endswith(" nice 19\n")
         runner.send_signal(signal.SIGHUP)
         assert runner.wait() == 129
-    assert all(gone(int(file.read_text())) for file in begun) and not [*results.glob("group*")]
+    assert all(ended(int(file.read_text())) for file in begun) and not [*results.glob("group*")]
 
     with trainings(STAND_INS=PYTHON.stand_ins()) as runner:
         said = runner.communicate()[0]

@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from user_dir.serving.translator import Translator
 from user_dir.tools import translate as tool
 
-from support import OLD, PROJECT
+from support import OLD, PROJECT, wait_for
 
 MODEL = [str(OLD / "weighted_relative_transformer.pt"), "--data", str(OLD / "data-bin")]
 KNOWN = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
@@ -98,15 +97,6 @@ def interactive(call, path, *options):
     return {int(number): line for number, line in re.findall(r"^D-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE)}
 
 
-@pytest.mark.slow
-def test_10_000_lines(known, tmp_path):
-    lines = [KNOWN[number * number % 20] for number in range(10_000)]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    tool.main([*MODEL, *GREEDY, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
-    found = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
-    assert found == [known[line] for line in lines]
-
-
 def test_nothing_at_all(tmp_path):
     (tmp_path / "in").touch()
     tool.main([*MODEL, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
@@ -142,9 +132,7 @@ def test_terminated_while_it_writes_a_file(tmp_path):
     places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     command = [sys.executable, "-W", "ignore", "-m", "user_dir.tools.translate", *MODEL, *GREEDY, *QUIET, *places]
     with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE) as process:
-        while not [*tmp_path.glob("out.*/out")]:
-            assert process.poll() is None
-            time.sleep(0.1)
+        wait_for(lambda: [*tmp_path.glob("out.*/out")], process)
         process.terminate()
         assert process.stderr.read() == b"" and process.wait() == 143
     assert [path.name for path in tmp_path.iterdir()] == ["in"]

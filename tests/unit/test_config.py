@@ -62,24 +62,36 @@ def test_numbers_that_no_model_can_have(build, option, value):
         build("vaswani_transformer_base", **{option: value})
 
 
-def test_heads_that_do_not_divide_the_width_are_refused(build):
-    with pytest.raises(InputError, match="--decoder-attention-heads 3"):
-        build("vaswani_transformer_base", decoder_attention_heads=3)
+PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
+REFUSED = [
+    (PLAIN, {"decoder_attention_heads": 3}, "--decoder-attention-heads 3: change"),
+    (PLAIN, {"relative_attention": "all"}, "--relative-attention all .*: add --relative-positions"),
+    (RELATIVE, {"relative_distance": -1}, "--relative-distance -1: give at least 0"),
+    *[(RELATIVE, {f"{side}_learned_pos": True}, "need --absolute-positions add: ") for side in ("encoder", "decoder")],
+    (PLAIN, {"share_all_embeddings": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
+    (PLAIN, {"share_decoder_input_output_embed": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
+    (WEIGHTED, {"branches": 3}, "4 heads .* 3 branches.*: change --branches"),
+    (WEIGHTED, {"top_branches": 5}, "--top-branches 5: .* 4"),
+    (WEIGHTED, {"branch_weights": "random", "top_branches": 2}, "--top-branches 2 .*--branch-weights random"),
+    (
+        WEIGHTED,
+        {"branch_weights": "random", "branch_weights_init": "random"},
+        "--branch-weights-init .*-weights random",
+    ),
+    *[
+        (WEIGHTED, {"branch_residual": form, "encoder_ffn_embed_dim": 30}, "width 30 .* 4 branches.*: change")
+        for form in ("per_branch", "shared", "none")
+    ],
+    *[
+        (WEIGHTED, {"branch_residual": "shared", "branched_attention": where}, ": omit --branched-attention")
+        for where in ("both", "both_halves")
+    ],
+    # all faults at once
+    (PLAIN, {"export": True, "dropout": 1.5, "encoder_attention_heads": 3}, "--export .*; --dropout 1.5: .*-heads 3: "),
+]
 
 
-@pytest.mark.parametrize("shared", ["share_decoder_input_output_embed", "share_all_embeddings"])
-def test_shared_embeddings_have_the_decoders_width(build, shared):
-    with pytest.raises(InputError, match="--decoder-output-dim 8 .*: omit it"):
-        build("vaswani_transformer_base", decoder_output_dim=8, **{shared: True})
-    assert build("vaswani_transformer_base", decoder_output_dim=8).decoder.output_projection.in_features == 8
-
-
-def test_learned_positions_need_positions(build):
-    for side in ("encoder", "decoder"):
-        with pytest.raises(InputError, match="need --absolute-positions add"):
-            build("relative_transformer_base", **{f"{side}_learned_pos": True})
-
-
-def test_all_faults_are_reported_at_once(build):
-    with pytest.raises(InputError, match="--export .*; --dropout 1.5: .*; --encoder-embed-dim .*-heads 3: "):
-        build("vaswani_transformer_base", export=True, dropout=1.5, encoder_attention_heads=3)
+@pytest.mark.parametrize("family, options, words", REFUSED, ids=str)
+def test_models_that_cannot_be(build, family, options, words):
+    with pytest.raises(InputError, match=words):
+        build(f"{family}_base", **options)

@@ -7,7 +7,6 @@ from user_dir.attention.cache import cache_of
 from user_dir.attention.local import LocalAttention
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.config import VariantConfig
-from user_dir.errors import InputError
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import joined
@@ -105,5 +104,3 @@ def test_padding_changes_nothing(build):
 
 def test_no_neighbourhood(build):
     assert VariantConfig.restricted_attention == "none"
-    with pytest.raises(InputError, match="--neighbourhood 0: give at least 1"):
-        build("vaswani_transformer_base", restricted_attention="both", neighbourhood=0)

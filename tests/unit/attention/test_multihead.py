@@ -140,17 +140,6 @@ def test_bfloat16_rounds_results_only(kind, need_weights, queries):
         assert (found - expected).norm() < 1.01 * 2**-9 * expected.norm()
 
 
-def test_dropout_acts_on_the_weights_in_training_only():
-    torch.manual_seed(1)
-    module = MultiheadAttention(MODEL, HEADS, dropout=0.5, self_attention=True)
-    x = torch.randn(4, 3, MODEL)
-    trained, again = (module(x, x, x, need_weights=False)[0] for _ in range(2))
-    assert not torch.equal(trained, again)
-    module.eval()
-    evaluated, again = (module(x, x, x, need_weights=False)[0] for _ in range(2))
-    assert torch.equal(evaluated, again)
-
-
 @pytest.mark.parametrize("options", [{}, {"restricted_attention": "both", "neighbourhood": 5}], ids=str)
 @pytest.mark.parametrize("family", ["vaswani_transformer", "relative_transformer"])
 def test_padded_tokens_are_not_seen_later(build, batch, family, options):

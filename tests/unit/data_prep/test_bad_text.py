@@ -89,11 +89,13 @@ def test_all_stages_are_in_step(prepared):
 
 PAIRS = "".join(f"{first}\n" for first, _ in sentences(60)).encode()
 REFUSED = {
-    "a surrogate": (b"un\n\xed\xa0\x80\n", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8 at byte 1"),
+    "a surrogate": (b"un\n\xed\xa0\x80\n", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8 at byte 1.*iconv"),
     "a picture": (b"\x89PNG\r\n\x1a\n\xff\n", b"one\n", [], "a.fr, line 1: not valid UTF-8"),
     "a cut letter": (b"un\nd\xc3", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8"),
     "only one-letter words": (b"a b\nc d\n" * 30, b"e f\ng h\n" * 30, [], "no train pairs|no subwords|no valid pairs"),
-    "only line ends": (b"\r\n" * 9, b"\r\n" * 9, [], "only 0 pairs are clean .*'empty': 9"),
+    "only line ends": (b"\r\n" * 9, b"\r\n" * 9, [], "only 0 pairs are clean .*'empty': 9.*give more text"),
+    "an empty source": (b"", b"one\n", [], "a.fr: the file is empty"),
+    "an empty target": (b"un\n", b"", [], "b.en: the file is empty"),
     "one line too long": (b"x" * 2**24 + b"x\n", b"y\n", [], "a.fr, line 1: longer than 16,777,216 bytes; give a text"),
     "too much held out": (PAIRS, PAIRS, ["--held-out", "60"], "no .* pairs: .*change --held-out"),
     "no short sentence": (PAIRS, PAIRS, ["--max-length", "1"], "pairs: only 0 pairs are clean .*too long"),

@@ -34,25 +34,6 @@ def assert_refused(outcome, tmp_path, *parts):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "parts"),
-    [
-        (b"un\ndeux\n", b"one\n", ["a.fr has 2 lines", "b.en has 1", "align"]),
-        (b"un\nd\xe9ux\n", b"one\ntwo\n", ["a.fr, line 2", "not valid UTF-8 at byte 2", "iconv"]),
-        ("un\n".encode("utf-16"), b"one\n", ["a.fr, line 1", "not valid UTF-8"]),
-        (b"", b"one\n", ["a.fr: the file is empty"]),
-        (b"un\n", b"", ["b.en: the file is empty"]),
-        (b"un\n", None, ["b.en: no such file"]),
-        (b"\n \n", b"one\ntwo\n", ["only 0 pairs are clean", "'empty': 2", "give more text"]),
-    ],
-)
-def test_bad_files(capsys, tmp_path, first, second, parts):
-    for name, content in (("a.fr", first), ("b.en", second)):
-        if content is not None:
-            (tmp_path / name).write_bytes(content)
-    assert_refused(run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en"), tmp_path, *parts)
-
-
-@pytest.mark.parametrize(
     ("arguments", "langs", "parts"),
     [
         (["nonsense"], ("fr", "en"), ["no corpus is called nonsense", "iwslt14, multi30k, tatoeba"]),

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import torch
 
 from user_dir.errors import InputError
 from user_dir.serving.forked import forked
+
+from support import ended, wait_for
 
 LEFT_ALONE = """
 import os, signal, sys, time
@@ -67,21 +68,11 @@ def left_alone():
         os.kill(child, signal.SIGKILL)
 
 
-def ended(process: int) -> bool:
-    """Whether it ends within ten seconds; a zombie has ended."""
-    for _ in range(100):
-        status = pathlib.Path(f"/proc/{process}/stat")
-        if not status.exists() or status.read_text().split()[2] == "Z":
-            return True
-        time.sleep(0.1)
-    return False
-
-
 def test_none_is_left_when_the_first_is_killed(left_alone):
     first, child = left_alone
     first.kill()
     first.communicate()
-    assert ended(child)
+    wait_for(lambda: ended(child), seconds=10)
 
 
 def test_ctrl_c_ends_all(left_alone):
@@ -90,7 +81,7 @@ def test_ctrl_c_ends_all(left_alone):
     os.killpg(first.pid, signal.SIGINT)
     errors = first.communicate(timeout=20)[1]
     assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
-    assert ended(child)
+    wait_for(lambda: ended(child), seconds=10)
 
 
 @pytest.mark.parametrize("to, status", [("first", 143), ("child", 1)])
@@ -99,4 +90,5 @@ def test_sigterm_ends_all(left_alone, to, status):
     first, child = left_alone
     os.kill(first.pid if to == "first" else child, signal.SIGTERM)
     first.communicate(timeout=20)
-    assert first.returncode == status and ended(child)
+    assert first.returncode == status
+    wait_for(lambda: ended(child), seconds=10)

@@ -409,7 +409,7 @@ def prepared(**preparation):
         (spoilt(model__max_source_positions=10**9), "max_source_positions 1000000000, "),
     ],
 )
-def test_bad_input_is_one_line(files, spoil, words, capsys):
+def test_bad_input(files, spoil, words, capsys):
     path, _ = files()
     spoil(path.parent)
     with pytest.raises(InputError, match=re.compile(words, re.DOTALL)):

@@ -67,13 +67,14 @@ def cells():
 
 @pytest.fixture
 def refusal():
-    """refusal(main, *arguments): the one line with which the tool ends."""
+    """refusal(main, *arguments, match=""): the one line, which has that, with which the tool ends."""
 
-    def refusal(main, *arguments):
-        with pytest.raises(SystemExit) as stop:
+    def refusal(main, *arguments, match=""):
+        with pytest.raises(SystemExit, match=match) as stop:
             main([*map(str, arguments)])
-        assert isinstance(stop.value.code, str) and "\n" not in stop.value.code  # to stderr, exit status 1
-        return stop.value.code
+        line, name = stop.value.code, main.__module__.rpartition(".")[2].replace("_", "-")  # to stderr, exit status 1
+        assert isinstance(line, str) and "\n" not in line and line.startswith(f"nmt-{name}: ")
+        return line
 
     return refusal
 

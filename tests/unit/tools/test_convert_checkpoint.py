@@ -75,10 +75,9 @@ def test_a_file_of_before_fairseq_1(build, tmp_path):
         ("vaswani_transformer_base", {"attention_key_dim": 3}, "transformer", "has --attention-key-dim 3, which"),
     ],
 )
-def test_what_cannot_be(saved, tmp_path, arch, options, to, words):
+def test_what_cannot_be(saved, tmp_path, arch, options, to, words, refusal):
     _, path, _ = saved(arch, **options)
-    with pytest.raises(SystemExit, match=words):
-        tool.main([str(path), "--to", to, "--output", str(tmp_path / "out.pt")])
+    refusal(tool.main, path, "--to", to, "--output", tmp_path / "out.pt", match=words)
     assert not (tmp_path / "out.pt").exists()
 
 
@@ -91,31 +90,36 @@ def test_what_cannot_be(saved, tmp_path, arch, options, to, words):
         ({"encoder_layers": torch.tensor([2, 2])}, "or build without end: do not use it"),
     ],
 )
-def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words, to):
+def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words, to, refusal):
     arch = "vaswani_transformer_base" if to == "transformer" else "transformer"
     _, path, _ = saved("vaswani_transformer_base")
     state = torch.load(path)
     vars(state["cfg"]["model"]).update(options, arch=arch, _name=arch)
     torch.save(state, path)
-    with pytest.raises(SystemExit, match=words):
-        tool.main([str(path), "--to", to, "--output", str(tmp_path / "out.pt")])
+    refusal(tool.main, path, "--to", to, "--output", tmp_path / "out.pt", match=words)
     assert not (tmp_path / "out.pt").exists()
 
 
 @pytest.mark.parametrize("value", ["${oc.env:TOKEN}", "/data/${oc.env:TOKEN}", ["${env:TOKEN}"]], ids=str)
-def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value):
+def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value, refusal):
     monkeypatch.setenv("TOKEN", "secret")
     _, path, _ = saved("vaswani_transformer_base")
     state = torch.load(path)
     state["cfg"]["task"]["data"] = value
     torch.save(state, path)
-    with pytest.raises(SystemExit, match=r"has the option .*TOKEN\}.*: do not use it"):
-        tool.main([str(path), "--to", "transformer", "--output", str(tmp_path / "out.pt")])
+    refusal(
+        tool.main,
+        path,
+        "--to",
+        "transformer",
+        "--output",
+        tmp_path / "out.pt",
+        match=r"has the option .*TOKEN\}.*: do not use it",
+    )
     assert not (tmp_path / "out.pt").exists()
 
 
-def test_no_checkpoint(tmp_path):
+def test_no_checkpoint(tmp_path, refusal):
     (tmp_path / "text").write_text("hello")
     for name, words in (("text", "not a readable fairseq checkpoint"), ("nowhere", "there is no checkpoint")):
-        with pytest.raises(SystemExit, match=words):
-            tool.main([str(tmp_path / name), "--to", "transformer", "--output", str(tmp_path / "out.pt")])
+        refusal(tool.main, tmp_path / name, "--to", "transformer", "--output", tmp_path / "out.pt", match=words)

@@ -79,10 +79,9 @@ def test_longest_outputs(folder):
     assert given == [([2, 3], 54), ([200], 251)]
 
 
-def test_the_folder_to_write_into_is_missing(tmp_path):
+def test_the_folder_to_write_into_is_missing(tmp_path, refusal):
     words = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "no/ct2")]
-    with pytest.raises(SystemExit, match="no/ct2: there is no folder .*/no: make it"):
-        tool.main(words)
+    refusal(tool.main, *words, match="no/ct2: there is no folder .*/no: make it")
 
 
 def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts):
@@ -97,7 +96,7 @@ def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts
     assert found.translate(texts[:50], beam=1) == translator.translate(texts[:50], beam=1)
 
 
-def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch):
+def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch, refusal):
     """They hold where nobody gives others; a folder that was exported without them has the defaults."""
     shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
     kept = {"beam": 2, "lenpen": 0.3, "max_len_a": 2, "max_len_b": 7}
@@ -123,8 +122,7 @@ def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch):
     search()
     assert given == [(2, 0.3, 15), (5, 0, 15), (4, 1, 54)]
     (tmp_path / "a/translator.json").write_text(json.dumps({**facts, "search": {"beam": "many"}}))
-    with pytest.raises(SystemExit, match="translator.json: beam has to be a whole number"):
-        translate.main([str(tmp_path / "a"), "w"])
+    refusal(translate.main, tmp_path / "a", "w", match="translator.json: beam has to be a whole number")
 
 
 def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
@@ -143,9 +141,8 @@ def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
         (["--device", "cuda"], "CTranslate2 cannot use .*: "),
     ],
 )
-def test_what_goes_with_no_folder(folder, options, words):
-    with pytest.raises(SystemExit, match=words):
-        translate.main([str(folder), "a", *options])
+def test_what_goes_with_no_folder(folder, options, words, refusal):
+    refusal(translate.main, folder, "a", *options, match=words)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +154,10 @@ def test_what_goes_with_no_folder(folder, options, words):
         ("model.bin", "CTranslate2 cannot use "),
     ],
 )
-def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
+def test_a_folder_that_lacks_something(folder, tmp_path, name, words, refusal):
     shutil.copytree(folder, tmp_path / "ct2")
     (tmp_path / "ct2" / name).unlink()
-    with pytest.raises(SystemExit, match=words):
-        translate.main([str(tmp_path / "ct2"), "a"])
+    refusal(translate.main, tmp_path / "ct2", "a", match=words)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +173,12 @@ def test_a_folder_that_lacks_something(folder, tmp_path, name, words):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, content, words):
+def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, content, words, refusal):
     shutil.copytree(folder, tmp_path / "ct2")
     path = tmp_path / "ct2" / name
     assert path.exists()
     path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
-    with pytest.raises(SystemExit, match=words):
-        translate.main([str(tmp_path / "ct2"), "a"])
+    refusal(translate.main, tmp_path / "ct2", "a", match=words)
 
 
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post", "pre"])
@@ -234,10 +229,9 @@ def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")
-def test_a_folder_that_takes_none(saved):
+def test_a_folder_that_takes_none(saved, refusal):
     _, path, data = saved("vaswani_transformer_base")
-    with pytest.raises(SystemExit, match="/sys/ct2 cannot be written: "):
-        tool.main([str(path), "--data", str(data), "--output", "/sys/ct2"])
+    refusal(tool.main, path, "--data", data, "--output", "/sys/ct2", match="/sys/ct2 cannot be written: ")
 
 
 def test_a_folder_that_exists(saved, tmp_path):

@@ -75,28 +75,8 @@ def test_generated_by_number_of_segment(files, cells, capsys):
     assert cells(printed, logs[0]) == expected and "give --reference for scores to report" in printed
 
 
-def missing_segment(files):
-    return [files.generated("a.log", files.sentences, files.sentences, skip=(3, 5))]
-
-
-def missing_end(files):
-    path = files.generated("a.log", files.sentences, files.sentences, skip=(118, 119))
-    return [path, "--reference", files.reference]
-
-
-def duplicate(files):
-    path = files.generated("a.log", files.sentences, files.sentences)
-    path.write_text(path.read_text() * 2)
-    return [path]
-
-
-def subwords(files):
-    return [files.write("a.txt", ["a wo@@ rd"] * 120), "--reference", files.reference]
-
-
-def too_long(files):
-    path = files.generated("a.log", files.sentences, files.sentences)
-    return [path, "--reference", files.write("b.en", files.sentences[:100])]
+def log(files, **skip):
+    return files.generated("a.log", files.sentences, files.sentences, **skip)
 
 
 def cut_off(files):
@@ -108,13 +88,25 @@ def cut_off(files):
 MISTAKES = [
     (cut_off, "a.txt.gz cannot be read: Compressed file ended before"),
     (
-        missing_segment,
+        lambda files: [log(files, skip=(3, 5))],
         r"a.log: 2 of 120 segments were not translated, the first is number 3 .*--required-batch-size-multiple 1",
     ),
-    (missing_end, r"a.log: 2 of 120 segments were not translated, the first is number 118 "),
-    (duplicate, r"a.log, line 602: S-119 occurs a second time.*--nbest 1"),
-    (too_long, r"a.log has 120 segments and the reference has 100"),
-    (subwords, r"a.txt: segment 0 is in subwords \(a wo@@ rd …\): translate with --remove-bpe"),
+    (
+        lambda files: [log(files, skip=(118, 119)), "--reference", files.reference],
+        r"a.log: 2 of 120 segments were not translated, the first is number 118 ",
+    ),
+    (
+        lambda files: [files.write("a.log", log(files).read_text().splitlines() * 2)],
+        r"a.log, line 602: S-119 occurs a second time.*--nbest 1",
+    ),
+    (
+        lambda files: [log(files), "--reference", files.write("b.en", files.sentences[:100])],
+        r"a.log has 120 segments and the reference has 100",
+    ),
+    (
+        lambda files: [files.write("a.txt", ["a wo@@ rd"] * 120), "--reference", files.reference],
+        r"a.txt: segment 0 is in subwords \(a wo@@ rd …\): translate with --remove-bpe",
+    ),
     (lambda files: [files.write("a.txt", [])], "a.txt is empty"),
     (lambda files: [files.folder / "a.txt"], "a.txt cannot be read: No such file"),
     (lambda files: [files.folder], "cannot be read: Is a directory"),

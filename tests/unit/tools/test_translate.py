@@ -3,7 +3,6 @@
 import io
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +11,7 @@ import pytest
 from user_dir.serving.translator import Hypothesis, Translator
 from user_dir.tools import translate as tool
 
-from support import PROJECT, write_preparation
+from support import write_preparation
 
 # Line ends of other systems and scripts, which are none here; without a newline at the end.
 LINES = ["w1 w2", "", "w3\u2028w4", "w5\x85w6 w7", "w8\r", "w9\rw10", "漢字 \x00 \x0c", "w11\x1e", " ", "w12"]
@@ -187,20 +186,17 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
         (["w1", "--lenpen", "nan"], "lenpen nan: give a number"),
     ],
 )
-def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words):
+def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words, refusal):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin1").write_bytes("w1\nété\n".encode("latin-1").replace(b"\xe9t\xe9", b"w1 \xe9"))
-    with pytest.raises(SystemExit, match=words) as stop:
-        tool.main([*model, *more])
-    assert str(stop.value).startswith("nmt-translate: ") and "\n" not in str(stop.value)
+    refusal(tool.main, *model, *more, match=words)
 
 
 @pytest.mark.parametrize("stream, remedy", [("stdin", "give a text or --input"), ("stdout", "give --output")])
-def test_a_closed_stream(model, monkeypatch, stream, remedy):
+def test_a_closed_stream(model, monkeypatch, stream, remedy, refusal):
     """… <&- or >&-"""
     monkeypatch.setattr(sys, stream, None)
-    with pytest.raises(SystemExit, match=f"nmt-translate: the standard {stream[3:]}put is closed: {remedy}"):
-        tool.main(model)
+    refusal(tool.main, *model, match=f"the standard {stream[3:]}put is closed: {remedy}")
 
 
 def test_a_file_instead_of_a_closed_stream(model, monkeypatch, tmp_path):
@@ -220,22 +216,3 @@ def test_bad_options(model, options, words, capsys):
     with pytest.raises(SystemExit) as stop:
         tool.main([*model, *options])
     assert stop.value.code == 2 and words in capsys.readouterr().err
-
-
-def test_ctrl_c_leaves_nothing(model, monkeypatch, tmp_path):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Translator, "search", interrupted)
-    with pytest.raises(SystemExit) as stop:
-        tool.main([*model, "w1", "--output", str(tmp_path / "out")])
-    assert stop.value.code == 130 and not [*tmp_path.glob("out*")]
-
-
-def test_a_reader_that_goes_away(model):
-    """… | head -n 0"""
-    command = [sys.executable, "-W", "ignore", "-m", "user_dir.tools.translate", *model, "w1"]
-    command += ["--engine", "torch", "--no-split-sentences"]  # else it says what it chooses
-    done = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    done.stdout.close()
-    assert done.stderr.read() == b"" and done.wait() == 141

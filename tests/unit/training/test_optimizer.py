@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 from fairseq import optim
-from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
 
 from user_dir.errors import InputError
@@ -246,14 +245,6 @@ def test_never_frozen_when_asked():
         before = copies(model.branches())
         update(model, optimizer, t)
         assert not any(map(torch.equal, before, model.branches()))
-
-
-def test_learning_rate_is_logged():
-    model = Branched()
-    optimizer = fused_adam(model)
-    with metrics.aggregate() as logged:
-        update(model, optimizer, 1)
-    assert logged.get_smoothed_value("lr_branch_weights") == pytest.approx(branch_rate(1))
 
 
 def test_refuses_never_to_train_them():

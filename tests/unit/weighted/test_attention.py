@@ -186,19 +186,6 @@ def test_branch_weights_begin_on_the_simplex(form, random, softmax):
         assert (weights.max() - weights.min() > 0.01) == random
 
 
-UNEVEN = [
-    ({"branches": 3}, "4 heads .* 3 branches"),
-    ({"top": 5}, "--top-branches 5: .* 4"),
-    ({"ffn_dim": 30}, "width 30 .* 4 branches"),
-]
-
-
-@pytest.mark.parametrize("options, reason", UNEVEN)
-def test_numbers_that_branches_do_not_divide_are_refused(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        block(**options)
-
-
 # layers and models
 
 DECODERS = ["encoder_decoder", "self", "both", "both_halves"]

@@ -9,7 +9,6 @@ import torch
 from fairseq import models
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir.errors import InputError
 from user_dir.weighted.heads import WeightedHeads, WeightedLinear
 
 import equations
@@ -132,24 +131,6 @@ def test_parameters_are_the_transformers_and_two_weights_a_branch(build):
 
     assert count(shared(build)) == count(build("vaswani_transformer_base")) + 4 * 2 * BRANCHES
     assert isinstance(shared(build).encoder.layers[0].fc2, WeightedLinear)
-
-
-@pytest.mark.parametrize("other", [{"top_branches": 2}, {"branch_weights_init": "random"}], ids=str)
-def test_drawn_branches_are_evaluated_with_equal_weights_alone(build, other):
-    (option,) = other
-    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*--branch-weights random"):
-        build(WEIGHTED, branch_weights="random", **other)
-
-
-@pytest.mark.parametrize("where", ["both", "both_halves"])
-def test_branches_in_both_attentions_are_refused(build, where):
-    with pytest.raises(InputError, match="--branch-residual shared .*: omit --branched-attention"):
-        shared(build, branched_attention=where)
-
-
-def test_a_width_that_branches_do_not_divide_is_refused(build):
-    with pytest.raises(ValueError, match="width 30 .* 4 branches"):
-        shared(build, encoder_ffn_embed_dim=30)
 
 
 def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):

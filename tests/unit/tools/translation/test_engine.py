@@ -120,18 +120,18 @@ def test_without_ctranslate2(folder, translated, monkeypatch):
         translated(folder, "--engine", "ctranslate2")
 
 
-def test_no_checkpoint_of_torchs(folder):
+def test_no_checkpoint_of_torchs(folder, refusal):
     """Damaged, missing or a pipe that nobody writes to: no export goes with it, and the message is as without one."""
     (folder / "cut.pt").write_bytes((folder / "average.pt").read_bytes()[:-50])
     os.mkfifo(folder / "pipe.pt")
     for name in ("cut.pt", "pipe.pt", "missing.pt"):
-        with pytest.raises(SystemExit, match="is not a readable fairseq checkpoint|there is no checkpoint"):
-            translate.main([str(folder / name), TEXT])
+        refusal(
+            translate.main, folder / name, TEXT, match="is not a readable fairseq checkpoint|there is no checkpoint"
+        )
 
 
-def test_a_run_without_an_average(tmp_path):
-    with pytest.raises(SystemExit, match="has neither average.pt nor translator.json: name a checkpoint"):
-        translate.main([str(tmp_path), TEXT])
+def test_a_run_without_an_average(tmp_path, refusal):
+    refusal(translate.main, tmp_path, TEXT, match="has neither average.pt nor translator.json: name a checkpoint")
 
 
 @pytest.mark.parametrize(
