@@ -28,8 +28,9 @@ fi
 cd "$project"
 
 name=${1:-}
-[ -n "$name" ] || fail "name a table: $(python user_dir/tools/shared/paper_tables.py)"
+[[ $name == [a-z]* ]] || fail "name a table: $(python user_dir/tools/shared/paper_tables.py)"
 shift
+[[ " $*" != *" --seed"* ]] || fail "--seed: use SEEDS=..., which also names the folders"
 recipe=${RECIPE:-quickstart}
 case $recipe in
   quickstart)
@@ -56,16 +57,18 @@ if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f
   fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
 fi
 [[ ${SEEDS:-1} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
-twice=$(tr -s ' ' '\n' <<< "${SEEDS:-1}" | sort | uniq -d | head -n 1)
-[ -z "$twice" ] || fail "SEEDS is '$SEEDS', and names $twice twice"
+for list in SEEDS ROWS; do
+  twice=$(tr -s ' ' '\n' <<< "${!list:-}" | sort | uniq -d | head -n 1)
+  [ -z "$twice" ] || fail "$list is '${!list}', and names $twice twice"
+done
 output=${OUTPUT:-runs/$name}
-if [ "$name" = convergence ]; then export VALIDATE=${VALIDATE:-50}; fi
+if [ "$name $recipe" = "convergence quickstart" ]; then export VALIDATE=${VALIDATE:-50}; fi
 
 train_row() {  # row, family, its options, seed, options of fairseq-train
   local run=$output/$1.$4 options=()
   [ -z "$3" ] || read -r -a options <<< "$3"
   if [ "$recipe" = quickstart ]; then
-    ARCH=${2}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
+    ARCH=${2}_${SIZE:-tiny} SIZE= UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
       examples/quickstart.sh "${options[@]}" --seed "$4" "${@:5}"
   elif [[ $1 == *big ]]; then  # another architecture
     FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"

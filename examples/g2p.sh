@@ -19,13 +19,11 @@ shape=(--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --decoder-embed-dim 
 training=(--encoder-normalize-before --decoder-normalize-before --share-decoder-input-output-embed
   --dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1 --clip-norm 1 --patience 20
   --adam-betas '(0.9, 0.999)' --adam-eps 1e-8)  # fairseq's defaults, which they use
-# 400 words per update, on any number of processes; 400 words never have this many tokens.
-batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=1e-3 warmup=1000 updates=5000
+update_pairs=400 batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=1e-3 warmup=1000 updates=5000
 checkpoints=best
 generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
-share_pairs 400
 helpers+=(lock make_once clone binarise binarised)
 
 prepare() {

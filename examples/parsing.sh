@@ -37,9 +37,8 @@ generation=(--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300)
 [ "$size" = tiny ] || generation+=(--lenpen-form vaswani)  # the paper's; the sample's figures use fairseq's
 detokenise="" remedy=""
 
-for name in TREEBANK PARSED; do
-  [ -z "${!name}" ] || [ -e "${!name}" ] || refuse "$name=${!name}: there is no such folder"
-done
+[ -z "$TREEBANK" ] || [ -d "$TREEBANK" ] || refuse "TREEBANK=$TREEBANK: there is no such folder"
+[ -z "$PARSED" ] || [ -e "$PARSED" ] || refuse "PARSED=$PARSED: there is no such file or folder"
 [ -z "$PARSED" ] || [ -n "$TREEBANK" ] || refuse "PARSED needs a treebank; name it, too: TREEBANK=FOLDER"
 case $size$PARSED in  # the two sizes have different subwords, and PARSED determines the folder of the data
   big) refuse "SIZE=big needs a parser's trees; name them, too: PARSED=FOLDER" ;;

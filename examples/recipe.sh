@@ -6,8 +6,9 @@
 #                               with fairseq's own optimizer and loss
 #   GPUS=                       GPUs to use on this host, one process each (default: all; 0: train on CPUs)
 #   PROCESSES=1                 with GPUS=0: processes on this host, which share its cores
-#   NODES=1 NODE_RANK=0         number of hosts, and the number of this one; the first is at MASTER_ADDR=127.0.0.1,
-#                               MASTER_PORT=29500 (one host: a port for each OUTPUT). slurm.sbatch sets all these
+#   NODES=1 NODE_RANK=0         number of hosts, and the number of this one
+#   MASTER_ADDR=                with several hosts: the first one's address
+#   MASTER_PORT=29500           and its port (one host: a port for each OUTPUT). slurm.sbatch sets all four
 #   MAX_TOKENS=4096             tokens that fit into a process at a time; the batch stays the paper's
 #   UPDATES= AVERAGE=           updates (or --max-update), and checkpoints to average (default: the recipe's or paper's)
 #   BATCH=                      source and target tokens per update (default: the recipe's)
@@ -24,6 +25,7 @@
 #   shape=(...)                 options that change the size's layers and widths
 #   dataset                     the name of the data, where options of the preparation differ (default: corpus.source-target)
 #   detokenise=""               the translations are not text (default: yes)
+#   update_pairs                an update has so many pairs, and `batch` only says how many tokens these have at most
 #   remedy=""                   the recipe fetches no files
 #
 # --dry-run prints the commands. Other arguments go to fairseq-train. Only --autocast bf16 or off may change when a run
@@ -32,10 +34,14 @@
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"
 
-for name in ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES; do
-  [ -z "${!name:-}" ] || grep -qE "\\$\{?$name\b" "$0" || fail "$name=${!name} has no effect in this recipe; omit it"
+have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES VALIDATE \
+  ${update_pairs:+BATCH}
+for argument in "${further[@]}"; do
+  case ${argument%%=*} in
+    --seed) fail "$argument: use SEED=..., which also names the folder" ;;
+    --max-tokens | --batch-size | --update-freq) fail "$argument: use BATCH=..., and MAX_TOKENS=... for each process" ;;
+  esac
 done
-[[ " ${further[*]-}" != *" --seed"* ]] || fail "--seed: use SEED=..., which also names the folder"
 
 # ---- the family
 
@@ -111,6 +117,7 @@ share_batch() {  # tokens of a batch, tokens that fit into a process, processes:
 }
 
 workers=$((PROCESSES * NODES))
+[ "$NODES" = 1 ] || [ -n "${MASTER_ADDR:-}" ] || fail "NODES=$NODES needs the first host's address; add MASTER_ADDR=..."
 share_batch "$BATCH" "$MAX_TOKENS" "$workers"
 [ "$max_tokens" -ge 300 ] ||  # fairseq omits sentences longer than that
   fail "BATCH=$BATCH with MAX_TOKENS=$MAX_TOKENS leaves $max_tokens tokens at a time to each of $workers processes" \
@@ -211,12 +218,14 @@ fi
 
 # ---- recipes that count pairs and whose data data-prep does not prepare
 
-share_pairs() {  # pairs per update, on any number of processes
-  [ $(($1 % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
-    fail "the $1 pairs of an update are not divisible by $workers processes with $update_freq passes; omit BATCH and" \
-      "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $1"
-  running+=(--batch-size $(($1 / workers)))
-}
+share="$workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens)) source and target tokens"
+if [ -n "${update_pairs:-}" ]; then  # on any number of processes
+  [ $((update_pairs % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
+    fail "the $update_pairs pairs of an update are not divisible by $workers processes with $update_freq passes; omit" \
+      "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $update_pairs"
+  running+=(--batch-size $((update_pairs / workers)))
+  share="$update_pairs pairs"
+fi
 
 make_once() {  # folder, command that writes it [another folder]: also where two recipes need it at once
   local made=$1
@@ -262,8 +271,7 @@ wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 
 follow_plan() {  # published results
   cd "$project"
-  echo "# $family ($size) on $name: $workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens))" \
-    "source and target tokens an update, $UPDATES updates"
+  echo "# $family ($size) on $name: $share an update, $UPDATES updates"
   if [ -n "$dry_run" ]; then
     declare -f "${helpers[@]}"
   else

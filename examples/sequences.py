@@ -79,6 +79,7 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
 def prepare(task: str, *folder_and_raw: str) -> None:
     *folder, raw = folder_and_raw
     parts = read_scan(pathlib.Path(*folder), task) if task in SCAN else generate(task)
+    pathlib.Path(raw).mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():
         for side, lines in zip(("input", "output"), zip(*pairs)):
             text = "".join(f"{line}\n" for line in lines)

@@ -23,12 +23,11 @@ shape=(--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 64 --encoder-ff
   --decoder-embed-dim 64 --decoder-ffn-embed-dim 256)
 training=(--dropout 0.1 --label-smoothing 0 --share-decoder-input-output-embed --max-source-positions 64
   --max-target-positions 64)
-batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=2e-3 warmup=4000 updates=10000  # 64^-0.5 · 4000^-0.5
+update_pairs=64 batch=20000 MAX_TOKENS=${MAX_TOKENS:-20000} rate=2e-3 warmup=4000 updates=10000  # 64^-0.5 · 4000^-0.5
 checkpoints=last
 generation=(--beam 1 --max-len-a 0 --max-len-b 60)
 
 . "$(dirname "$0")/recipe.sh"
-share_pairs 64
 helpers+=(lock make_once clone binarise binarised)
 
 prepare() {

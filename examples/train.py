@@ -207,12 +207,14 @@ def main() -> None:
     )
     table = read_table()
     parser.add_argument(
-        "names", nargs="+", metavar="NAME", help=f"a group ({', '.join(table)}) or a pattern such as 'g2p.hun.*.1'"
+        "names", nargs="*", metavar="NAME", help=f"a group ({', '.join(table)}) or a pattern such as 'g2p.hun.*.1'"
     )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (default: %(default)s)")
     parser.add_argument("--mirror", type=pathlib.Path, metavar="FOLDER", help="use the corpora in this folder")
     parser.add_argument("--list", action="store_true", help="print the commands and do nothing")
     args = parser.parse_args()
+    if not args.names and not args.list:
+        parser.error(f"name a group ({', '.join(table)}), or add --list")
     if args.jobs < 1:
         parser.error(f"--jobs {args.jobs}: give at least 1")
     if args.mirror and not args.mirror.is_dir():
@@ -221,7 +223,7 @@ def main() -> None:
         parser.error(f"{' '.join(others)}: it would change what is trained; unset it")
     known = [training for group in table for training in trainings_of(group, table)]
     trainings = {}
-    for name in args.names:
+    for name in args.names or table:
         matches = {one.name: one for one in known if name == one.group or fnmatch.fnmatchcase(one.name, name)}
         if not matches:
             parser.error(f"{name}: neither a group ({', '.join(table)}) nor a pattern of a training's name; see --list")

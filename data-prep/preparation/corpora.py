@@ -35,6 +35,10 @@ class OwnFiles:
     def __post_init__(self) -> None:
         for pair in self.files.values():
             check_parallel(*pair)
+        if {"valid", "test"} <= self.files.keys() and any(map(Path.samefile, self.files["valid"], self.files["test"])):
+            raise PreparationError(
+                "--valid and --test have a file in common, which would choose what it tests; give two"
+            )
         # The split must not depend on the direction, so the alphabetically first language decides.
         if self.languages[0] > self.languages[1]:
             self.languages = (self.languages[1], self.languages[0])

@@ -63,6 +63,8 @@ class Stages:
         if self._is_done(name, options):
             print(f"{name}: nothing to do")
             return
+        if self.manifest["stages"].get(name, {"options": options})["options"] != options:
+            print(f"{name}: the options are other ones than before; it and the stages after it are replaced")
         start = time.perf_counter()
         partial = self.output / f".{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)

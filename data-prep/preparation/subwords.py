@@ -30,15 +30,17 @@ def count_words(texts: Iterable[Path]) -> Counter[str]:
 
 def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
     """Learns at most `operations` merges from all the tokenised texts; returns the number of merges."""
-    words = count_words(texts)
-    if max(map(len, words), default=0) < 2:
-        raise PreparationError("no training text has a word of two letters: there are no subwords to learn; add text")
+    words, merges = count_words(texts), 0
     # subword-nmt's own progress bar would also appear in log files.
     subword_nmt.learn_bpe.tqdm = functools.partial(progress, description="learning subwords", unit=" merges")
-    vocabulary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
-    with open(codes, "w", encoding="utf-8", newline="\n") as stream:
-        subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
-    return sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
+    if max(map(len, words), default=0) > 1:  # else subword-nmt fails
+        vocabulary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
+        with open(codes, "w", encoding="utf-8", newline="\n") as stream:
+            subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
+        merges = sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
+    if not merges:
+        raise PreparationError("no two letters are together twice in the training text: no subwords to learn; add text")
+    return merges
 
 
 def symbols(dictionary: Path) -> set[str]:

@@ -11,6 +11,9 @@ from typing import BinaryIO
 from .errors import PreparationError
 
 LONGEST = 1 << 24  # the most bytes in a line
+CONVERT = "convert the file first, for example with iconv -f {} -t utf-8"
+MARKS = {b"\x1f\x8b": "decompress the file first, with gunzip"}  # of files of another form: their first bytes
+MARKS |= dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), CONVERT.format("utf-16"))
 
 
 def tidy(sentence: str) -> str:
@@ -31,10 +34,9 @@ def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PreparationError(
-                f"{name}, line {number}: not valid UTF-8 at byte {error.start + 1}; "
-                f"convert the file first, for example with iconv -f latin1 -t utf-8"
-            ) from None
+            remedy = MARKS.get(line[:2], CONVERT.format("latin1"))
+            message = f"{name}, line {number}: not valid UTF-8 at byte {error.start + 1}; {remedy}"
+            raise PreparationError(message) from None
         yield text.removeprefix("\ufeff") if number == 1 else text
 
 
@@ -72,7 +74,9 @@ def check_parallel(first: Path, second: Path) -> None:
     counts = []
     for path in (first, second):
         if not path.is_file():
-            raise PreparationError(f"{path}: no such file; check the path")
+            pipe = path.exists() and not path.is_dir()
+            remedy = "not an ordinary file, which can be read twice; write the text to one"
+            raise PreparationError(f"{path}: {remedy if pipe else 'no such file; check the path'}")
         counts.append(sum(1 for _ in read_lines(path)))
         if not counts[-1]:
             raise PreparationError(f"{path}: the file is empty; it needs one sentence per line")

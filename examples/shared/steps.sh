@@ -36,6 +36,13 @@ at_least() {  # number, names of variables that must hold whole numbers not belo
   done
 }
 
+have_no_effect() {  # names of variables that only other recipes read
+  local name
+  for name in "$@"; do
+    [ -z "${!name:-}" ] || grep -qE "\\$\{?$name\b" "$0" || fail "$name=${!name} has no effect in this recipe; omit it"
+  done
+}
+
 for name in corpus source target preparation training generation ${more_settings:-}; do
   declare -p "$name" >/dev/null 2>&1 || fail "the recipe does not set $name; see the list in examples/shared/steps.sh"
 done

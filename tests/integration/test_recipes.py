@@ -74,7 +74,8 @@ def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_pat
     assert "2 x 1 x 500 = 1000" in plan
     run("bash", "-c", plan.partition("# to compare with")[0], cwd=checkout)
 
-    hosts = {**settings, "NODES": 2, "MASTER_PORT": free_port(), "STEPS": "train", "OUTPUT": tmp_path / "hosts"}
+    meet = {"NODES": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    hosts = {**settings, **meet, "STEPS": "train", "OUTPUT": tmp_path / "hosts"}
     with ThreadPoolExecutor() as pool:
         for host in pool.map(lambda rank: recipe(*options, **hosts, NODE_RANK=rank), (0, 1)):
             assert host.returncode == 0, host.stdout[-3000:] + host.stderr[-3000:]

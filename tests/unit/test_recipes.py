@@ -196,6 +196,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("g2p.sh", {"GPUS": 0, "PROCESSES": 3}, ["3 processes", "divides 400"]),
         ("parsing.sh", {"SIZE": "huge"}, ["SIZE=huge", "tiny, base and big"]),
         ("parsing.sh", {"TREEBANK": "/no/where"}, ["TREEBANK=/no/where", "no such folder"]),
+        ("parsing.sh", {"TREEBANK": __file__}, ["no such folder"]),
         ("parsing.sh", {"PARSED": "/tmp"}, ["PARSED", "TREEBANK=FOLDER"]),
         ("parsing.sh", {"TREEBANK": "/tmp", "SIZE": "big"}, ["SIZE=big", "PARSED=FOLDER"]),
         ("parsing.sh", {"TREEBANK": "/tmp", "PARSED": "/tmp", "SIZE": "base"}, ["SIZE=base", "SIZE=big"]),
@@ -217,6 +218,13 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("wmt14.sh", {"typed": "--autocast=fp16"}, ["--autocast takes bf16 or off"]),
         ("wmt14.sh", {"typed": "--autocast"}, ["--autocast takes bf16 or off"]),
         ("wmt14.sh", {"typed": "--max-update"}, ["--max-update needs a number"]),
+        ("quickstart.sh", {"BATCH": 500}, ["BATCH=500 has no effect"]),
+        ("quickstart.sh", {"SIZE": "base"}, ["SIZE=base has no effect"]),
+        ("multi30k.sh", {"VALIDATE": 100}, ["VALIDATE=100 has no effect"]),
+        ("sequences.sh", {"BATCH": 1000}, ["BATCH=1000 has no effect"]),
+        ("multi30k.sh", {"typed": "--update-freq 4"}, ["--update-freq: use BATCH="]),
+        ("multi30k.sh", {"typed": "--max-tokens=4"}, ["--max-tokens=4: use BATCH="]),
+        ("wmt14.sh", {"NODES": 2}, ["NODES=2", "add MASTER_ADDR="]),
         ("quickstart.sh", {"FAMILY": "bogus"}, ["there is no architecture bogus_tiny: the families are"]),
         (
             "quickstart.sh",
@@ -299,18 +307,21 @@ def test_parsing_with_more_trees_and_with_the_sample(tmp_path):
     assert "--max-pairs 1000" in sample and "--gold data/sample_trees.words-brackets.smoke/raw/test.brackets" in sample
 
 
+TWO_HOSTS = {"NODES": 2, "MASTER_ADDR": "host1"}
+
+
 @pytest.mark.parametrize(
     ("variables", "gpus"),
     [
         ({"GPUS": 1}, 1),
-        ({"GPUS": 1, "NODES": 2}, 1),
-        ({"GPUS": 4, "NODES": 2}, 4),
+        ({"GPUS": 1, **TWO_HOSTS}, 1),
+        ({"GPUS": 4, **TWO_HOSTS}, 4),
         ({"GPUS": None, "CUDA_VISIBLE_DEVICES": "5"}, 1),
         ({"GPUS": None, "CUDA_VISIBLE_DEVICES": "0,2,GPU-1f"}, 3),
         ({"GPUS": None, "CUDA_VISIBLE_DEVICES": ""}, 0),
         ({"GPUS": None, "CUDA_VISIBLE_DEVICES": "-1"}, 0),
-        ({"GPUS": 0, "NODES": 2}, 0),
-        ({"GPUS": 0, "PROCESSES": 3, "NODES": 2}, 0),
+        ({"GPUS": 0, **TWO_HOSTS}, 0),
+        ({"GPUS": 0, "PROCESSES": 3, **TWO_HOSTS}, 0),
     ],
 )
 def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
@@ -349,7 +360,9 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
 def test_runs_on_one_host_do_not_meet_at_one_port():
     ports = {option(plan("wmt14.sh", GPUS=2, SEED=seed), "--master-port") for seed in range(1, 6)}
     assert len(ports) == 5 and all(20000 <= int(port) < 32000 for port in ports)
-    assert option(plan("wmt14.sh", GPUS=2, NODES=2), "--master-port") == "29500"  # hosts may name folders differently
+    assert (
+        option(plan("wmt14.sh", GPUS=2, **TWO_HOSTS), "--master-port") == "29500"
+    )  # hosts may name folders differently
 
 
 def test_a_plan_is_readable_and_can_be_pasted(tmp_path):
@@ -413,7 +426,7 @@ def test_the_quickstart_trains_on_cpus_if_asked(gpus):
 
 def test_the_quickstart_is_a_recipe(tmp_path):
     examples = copied(tmp_path)
-    variables = {"MINUTES": 0.6, "UPDATES": 30, "FAMILY": "relative_transformer", "STEPS": "train"}
+    variables = {"MINUTES": 0.6, "UPDATES": 30, "FAMILY": "relative_transformer"}
     text = plan("quickstart.sh", "--seed", "7", examples=examples, **variables)
     assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score", "record"]
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
@@ -426,9 +439,9 @@ def test_the_quickstart_is_a_recipe(tmp_path):
 
 
 def test_what_follows_the_recipe_wins():
-    text = plan("wmt14.sh", "--update-freq", "1", "--autocast", "off", "--lr", "1")
+    text = plan("wmt14.sh", "--log-interval", "7", "--autocast", "off", "--lr", "1")
     train = text.partition("# train")[2].partition("# average")[0]
-    assert train.rindex("--update-freq 1") > train.rindex("--max-tokens")
+    assert train.rindex("--log-interval 7") > train.rindex("--max-tokens")
     assert train.rindex("--lr 1") > train.index("--lr 6.99e-4")
     assert "--autocast off" in train and "in_precision" not in train
     assert re.search(r"^choose_precision runs/\S+/precision off$", train, re.MULTILINE)
@@ -592,6 +605,9 @@ def test_a_comparison_that_cannot_end_does_not_begin():
     assert "vaswani_transformer_hug: the families are" in plan("compare.sh", SIZE="hug", ok=False)
     assert "SEEDS is 'one 2', and has to be numbers" in plan("compare.sh", SEEDS="one 2", ok=False)
     assert "SEEDS is '1 2 1', and names 1 twice" in plan("compare.sh", SEEDS="1 2 1", ok=False)
+    twice = "vaswani_transformer relative_transformer vaswani_transformer"
+    assert "names vaswani_transformer twice" in plan("compare.sh", FAMILIES=twice, ok=False)
+    assert "--seed: use SEEDS=" in plan("compare.sh", "--seed", "5", ok=False)
 
 
 def test_slurms_script_is_for_slurm():

@@ -48,7 +48,6 @@ def test_scan(packed, tmp_path):
         else:  # as in their repository
             (tmp_path / "length_split").mkdir(exist_ok=True)
             (tmp_path / f"length_split/tasks_{part}_length.txt").write_text("".join(text))
-    (tmp_path / "raw").mkdir()
     sequences("prepare", "scan_length", tmp_path, tmp_path / "raw")
     parts = {part: pairs(tmp_path / "raw", part) for part in ("train", "valid", "test")}
     assert [len(found) for found in parts.values()] == [200, 1_000, 1_200]

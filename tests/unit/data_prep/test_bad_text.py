@@ -1,5 +1,6 @@
 """Text as it comes from elsewhere: what can be used stays beside its translation; what cannot is refused in a line."""
 
+import gzip
 import json
 import re
 
@@ -91,8 +92,9 @@ PAIRS = "".join(f"{first}\n" for first, _ in sentences(60)).encode()
 REFUSED = {
     "a surrogate": (b"un\n\xed\xa0\x80\n", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8 at byte 1.*iconv"),
     "a picture": (b"\x89PNG\r\n\x1a\n\xff\n", b"one\n", [], "a.fr, line 1: not valid UTF-8"),
+    "a compressed text": (gzip.compress(b"un\n"), b"one\n", [], "a.fr, line 1: .*; decompress the file first"),
+    "UTF-16": ("un\n".encode("utf-16"), b"one\n", [], "a.fr, line 1: not valid UTF-8 at byte 1; .*iconv -f utf-16"),
     "a cut letter": (b"un\nd\xc3", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8"),
-    "only one-letter words": (b"a b\nc d\n" * 30, b"e f\ng h\n" * 30, [], "no train pairs|no subwords|no valid pairs"),
     "only line ends": (b"\r\n" * 9, b"\r\n" * 9, [], "only 0 pairs are clean .*'empty': 9.*give more text"),
     "an empty source": (b"", b"one\n", [], "a.fr: the file is empty"),
     "an empty target": (b"un\n", b"", [], "b.en: the file is empty"),
@@ -104,6 +106,12 @@ REFUSED = {
     "no workers": (PAIRS, PAIRS, ["--workers", "0"], "--workers.*at least 1"),
     "another option": (PAIRS, PAIRS, ["--bpe", "x", "--nonsense"], "unrecognized|ambiguous|invalid"),
     "test of one side": (PAIRS, PAIRS, ["--test", "{folder}/a.fr", "{folder}/nowhere"], "nowhere: no such file; check"),
+    "one file for valid and test": (
+        PAIRS,
+        PAIRS,
+        ["--valid", "{folder}/a.fr", "{folder}/b.en", "--test", "{folder}/a.fr", "{folder}/b.en"],
+        "--valid and --test have a file in common",
+    ),
     "a folder for a text": (PAIRS, PAIRS, ["--test", "{folder}", "{folder}/a.fr"], "no such file; check the path"),
     "uneven valid": (
         PAIRS,

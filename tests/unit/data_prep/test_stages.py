@@ -33,11 +33,13 @@ class Recorder:
         return {}
 
 
-def test_stages_are_done_once_and_again_when_something_before_them_changes(tmp_path):
+def test_stages_are_done_once_and_again_when_something_before_them_changes(tmp_path, capsys):
     recorder = Recorder(tmp_path / "out")
     assert recorder.run() == ["raw", "tok", "bpe"]
     assert recorder.run() == []
+    assert "replaced" not in capsys.readouterr().out
     assert recorder.run(tok=1) == ["tok", "bpe"]
+    assert capsys.readouterr().out.startswith("raw: nothing to do\ntok: the options are other ones than before; it ")
     assert recorder.run(tok=1) == []
     assert recorder.run(tok=1, bpe=2) == ["bpe"]
     (tmp_path / "out/tok/file").write_text("cut")

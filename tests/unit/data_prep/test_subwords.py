@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from preparation import subwords
+from preparation.errors import PreparationError
 from preparation.tokenising import tokenise_lines
 from sacremoses import MosesDetokenizer
 from unit.data_prep.support import ORDINARY, TRICKY, sentences, write
@@ -50,6 +51,12 @@ def test_files_are_those_of_the_libraries_commands(tmp_path):
     assert (tmp_path / "codes").read_text(encoding="utf-8") == expected
     pieces = command("subword-nmt", "apply-bpe", "-c", str(tmp_path / "codes"), text=tokens)
     assert "".join(f"{line}\n" for line in subwords.segment_lines(tokens.splitlines(), tmp_path / "codes")) == pieces
+
+
+@pytest.mark.parametrize("text", ["a b", "ab cd"])
+def test_no_subwords_to_learn(tmp_path, text):
+    with pytest.raises(PreparationError, match="no subwords to learn; add text"):
+        subwords.learn([write(tmp_path / "text", [text])], tmp_path / "codes", 9)
 
 
 def test_joint_codes_do_not_depend_on_the_direction(tmp_path):
