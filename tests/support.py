@@ -281,7 +281,7 @@ def adam_options(**options):
 
 
 def fused_adam_options(**options):
-    training = {"max_update": 20000, "use_bmuf": False, "ddp_backend": "pytorch_ddp", "fp16": False, "amp": False}
+    training = {"max_update": 20000, "fp16": False, "amp": False}
     return adam_options(**{"_name": "fused_adam", **training, **options})
 
 

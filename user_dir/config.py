@@ -7,6 +7,7 @@ from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
+from omegaconf import DictConfig
 
 from .errors import InputError
 
@@ -114,7 +115,8 @@ COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"
 COUNTS += ["max_source_positions", "max_target_positions", "neighbourhood", "decoder_output_dim"]
 SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 COUNTS += [f"{side}_{name}" for side in ("encoder", "decoder") for name in SIDE]
-PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"]
+PROBABILITIES = ["dropout", "attention_dropout", "activation_dropout", "relu_dropout"]
+PROBABILITIES += ["encoder_layerdrop", "decoder_layerdrop"]
 
 
 def refuse_options(cfg: VariantConfig) -> None:
@@ -165,3 +167,14 @@ def impossible(cfg: VariantConfig) -> Iterator[str]:
     if shared and cfg.decoder.output_dim != cfg.decoder.embed_dim:
         given = f"--decoder-output-dim {cfg.decoder.output_dim}"
         yield f"{given} is not --decoder-embed-dim {cfg.decoder.embed_dim}, whose embeddings it shares: omit it"
+
+
+def training_options(cfg) -> dict:
+    """The options of fairseq's command by name: all of them, or the configuration of which `cfg` is a group."""
+    if not isinstance(cfg, DictConfig):
+        return vars(cfg)
+    root = cfg._get_root()
+    names = ("common", "distributed_training", "optimization", "dataset", "checkpoint")
+    options = {name: value for group in names if group in root for name, value in root[group].items()}
+    optimizer = root.get("optimizer")
+    return {**options, "optimizer": optimizer and optimizer["_name"]}

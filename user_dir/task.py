@@ -16,10 +16,10 @@ from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import II, DictConfig
+from omegaconf import II
 
 from .checkpoints.trusted import refuse_untrusted
-from .config import option
+from .config import option, training_options
 from .errors import InputError
 from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
@@ -29,6 +29,7 @@ from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
 from .training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
 from .training.validation import Sample
+from .transformer.model import TransformerModel
 
 
 @dataclass
@@ -108,8 +109,8 @@ class CheckedTranslationTask(TranslationTask):
         if from_checkpoint:
             refuse_untrusted("the checkpoint", {"model": cfg})
             return super().build_model(cfg, from_checkpoint)
-        options = training_options(self.cfg)
-        if options is None:  # a program builds a model without training it
+        options = argparse.Namespace(**training_options(self.cfg))
+        if not hasattr(options, "save_dir"):  # a program builds a model without training it
             return super().build_model(cfg, from_checkpoint)
         self.curriculum = options.curriculum
         refuse_processes(options)
@@ -120,6 +121,8 @@ class CheckedTranslationTask(TranslationTask):
         refuse_input(options, self, cfg)
         model = super().build_model(cfg, from_checkpoint)
         refuse_checkpoints(options, model)
+        if isinstance(model, TransformerModel):
+            model.decoder.make_generation_fast_()  # the beam search of --eval-bleu reads no attention
         return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
@@ -178,10 +181,10 @@ class CheckedTranslationTask(TranslationTask):
 
     def get_checkpoint_dict(self) -> dict:
         """Called by fairseq to save what `set_checkpoint_dict` gets when the training continues."""
-        options = training_options(self.cfg)
-        if options is None:
+        metric = training_options(self.cfg).get("best_checkpoint_metric")
+        if metric is None:  # a program trains
             return {}
-        return {type(self).__name__: {"seconds": seconds_so_far(), **patience_so_far(options.best_checkpoint_metric)}}
+        return {type(self).__name__: {"seconds": seconds_so_far(), **patience_so_far(metric)}}
 
     def set_checkpoint_dict(self, state: dict) -> None:
         continue_clock(state.get("seconds", 0.0))
@@ -196,16 +199,6 @@ class CheckedTranslationTask(TranslationTask):
 @register_task("fast_translation", dataclass=CheckedTranslationConfig)
 class FastTranslationTask(CheckedTranslationTask):
     """The task's name in version 0.1, which old checkpoints and commands have."""
-
-
-def training_options(task_cfg) -> argparse.Namespace | None:
-    """The options of the fairseq command that set up the task; None if a program did it without them."""
-    root = task_cfg._get_root() if isinstance(task_cfg, DictConfig) else {}
-    if "checkpoint" not in root:
-        return None
-    groups = (root[name] for name in ("common", "distributed_training", "dataset", "checkpoint"))
-    optimizer = root["optimizer"] and root["optimizer"]["_name"]
-    return argparse.Namespace(**{name: group[name] for group in groups for name in group}, optimizer=optimizer)
 
 
 def resident_memory() -> int | None:

@@ -96,7 +96,7 @@ def beam_search(model, dictionary: Dictionary, batch: dict, fairseqs: bool):
 
 def build_optimizer(model, optimizer: type):
     """fairseq's adam or our fused_adam of a model."""
-    options = {"lr": [1e-7], "tpu": False, "max_update": 100000, "use_bmuf": False, "ddp_backend": "pytorch_ddp"}
+    options = {"lr": [1e-7], "tpu": False, "max_update": 100000}
     options |= {"fp16": False, "amp": False}
     defaults = OmegaConf.to_container(OmegaConf.structured(FusedAdamConfig()))  # and so those of adam
     return optimizer(OmegaConf.create(defaults | options), list(model.parameters()))

@@ -144,6 +144,14 @@ def both(*spoils):
     return lambda folder: [spoil(folder) for spoil in spoils]
 
 
+def test_one_table_for_two_dictionaries(refused, copies, tmp_path):
+    data = shutil.copytree(copies, tmp_path / "data")
+    with open(data / "dict.tgt.txt", "a") as dictionary:
+        dictionary.write("more 1\n")
+    words = "--share-all-embeddings: the languages have dictionaries of their own: omit it"
+    refused(words, PLAIN, "--share-all-embeddings", data=data)
+
+
 DATA = [
     (cut("train.src-tgt.src.bin", 100), f"train.src-tgt.src.bin has 50 of [0-9,]+ subwords: {AGAIN}"),
     (removed("train.src-tgt.tgt.bin"), f"train.src-tgt.tgt.bin is missing: {AGAIN}"),

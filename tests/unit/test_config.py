@@ -52,7 +52,7 @@ def test_the_numbers_that_are_checked():
     counts = """attention_key_dim attention_value_dim branches top_branches max_source_positions max_target_positions
         neighbourhood decoder_output_dim encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads
         decoder_layers decoder_embed_dim decoder_ffn_embed_dim decoder_attention_heads"""
-    probabilities = "dropout attention_dropout activation_dropout encoder_layerdrop decoder_layerdrop"
+    probabilities = "dropout attention_dropout activation_dropout relu_dropout encoder_layerdrop decoder_layerdrop"
     assert {*COUNTS} == {*counts.split()} and {*PROBABILITIES} == {*probabilities.split()}
 
 

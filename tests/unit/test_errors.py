@@ -9,7 +9,6 @@ from torch.multiprocessing import ProcessRaisedException
 
 from user_dir.errors import InputError, report_input_errors_in_one_line
 from user_dir.serving.translator import Translator
-from user_dir.weighted.training import BranchTrainingError
 
 
 @pytest.mark.parametrize("wrapped", [asyncio.create_task, lambda opening: asyncio.wait_for(opening, 60)])
@@ -62,11 +61,11 @@ def raised_in_another_process(error):
     "error, words",
     [
         (InputError("x is not\n  y: do z"), "x is not y: do z\n"),
-        (BranchTrainingError("not so"), "not so\n"),
+        (InputError("not so"), "not so\n"),
         (ValueError("a mistake"), "traceback of ValueError\n"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
         (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
-        (raised_in_another_process(BranchTrainingError("not\nso")), "not so\n"),
+        (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
     ],
     ids=lambda value: str(value)[:20].strip(),

@@ -141,6 +141,16 @@ def test_only_a_training_follows_its_options(trained, options):
     assert isinstance(training, (BPEDropout, Sample)) and type(evaluation) is LanguagePairDataset
 
 
+def test_validation_searches_with_ours():
+    """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
+    words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
+    words += " --train-subset test --valid-subset test --max-tokens 4000"
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
+    task = setup_task(cfg.task)
+    task.build_model(cfg.model)
+    assert task.sequence_generator.is_plain_beam_search()
+
+
 def test_translations_in_other_scripts_than_moses_knows(dictionary):
     """--tokenizer moses, for fairseq-generate's D- lines."""
     task = CheckedTranslationTask(CheckedTranslationConfig(source_lang="en", target_lang="hi"), dictionary, dictionary)

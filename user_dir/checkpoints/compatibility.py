@@ -8,12 +8,8 @@ import numpy as np
 import torch
 
 
-class UnsuitableFairseq(ImportError):
-    """The installed fairseq would not compute the model that was trained."""
-
-
 def refuse_bypassing_fairseq() -> None:
-    """Raises UnsuitableFairseq for a fairseq that replaces custom encoder layers when it generates.
+    """Raises ImportError for a fairseq that replaces custom encoder layers when it generates.
 
     fairseq 0.12.2's encoder layers copy their weights into torch's fused kernel after a checkpoint is loaded, and skip
     the attention of a subclass: training looks right and translations are wrong (fairseq issue 4740). The version
@@ -23,7 +19,7 @@ def refuse_bypassing_fairseq() -> None:
     package = importlib.util.find_spec("fairseq")
     layer = pathlib.Path(package.origin).parent / "modules" / "transformer_layer.py"
     if any(name in layer.read_text() for name in ("can_use_fastpath", "load_to_BT")):
-        raise UnsuitableFairseq(
+        raise ImportError(
             f"the fairseq in {layer.parents[1]} skips custom encoder layers when it generates, so translations would "
             "be wrong: run pip uninstall fairseq && pip install fairseq-fixed==0.12.3.1"
         )

@@ -17,8 +17,8 @@ from ..errors import InputError
 NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
 
 
-def data_of(paths: list[pathlib.Path], option: str = "--data") -> pathlib.Path:
-    """The data-bin folder that the checkpoints were trained on, by its name at that time; `option` can name another.
+def data_of(paths: list[pathlib.Path]) -> pathlib.Path:
+    """The data-bin folder that the checkpoints were trained on, by its name at that time.
 
     Raises:
         InputError: if it does not exist, or they were trained on different ones
@@ -30,15 +30,22 @@ def data_of(paths: list[pathlib.Path], option: str = "--data") -> pathlib.Path:
             folder = pathlib.Path(utils.split_paths(options(state, "task")["data"])[0])
         except (KeyError, TypeError, AttributeError):
             reason = "does not name its training data"
-            raise InputError(f"{path} {reason}: name the data-bin folder ({option})") from None
+            raise InputError(f"{path} {reason}: name the data-bin folder") from None
         if not folder.is_dir():
             reason = f"was trained on {folder}, which does not exist here"
-            raise InputError(f"{path} {reason}: name the data-bin folder ({option})")
+            raise InputError(f"{path} {reason}: name the data-bin folder, or put it there")
         first = first or folder
         if folder.resolve() != first.resolve():
             reason = f"was trained on {first} and {path} on {folder}"
-            raise InputError(f"{paths[0]} {reason}: name the folder whose dictionaries all of them use ({option})")
+            raise InputError(f"{paths[0]} {reason}: name the folder whose dictionaries all of them use")
     return first
+
+
+def refuse_other_folder(data: pathlib.Path) -> None:
+    """Raises InputError if `data` is no data-bin folder."""
+    if not any(data.glob("dict.*.txt")):
+        reason = "has no dictionaries (dict.LANGUAGE.txt)"
+        raise InputError(f"{data} {reason}: name the data-bin folder that the model was trained on")
 
 
 def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
@@ -58,9 +65,7 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
             raise InputError(f"{path} lacks the generation options that fairseq saves: name another file")
     if len({direction for direction in directions if all(direction)}) > 1:
         raise InputError(f"{', '.join(map(str, paths))} translate in different directions: name models of one")
-    if not any(data.glob("dict.*.txt")):
-        reason = "has no dictionaries (dict.LANGUAGE.txt)"
-        raise InputError(f"{data} {reason}: name the folder that the model was trained on")
+    refuse_other_folder(data)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(

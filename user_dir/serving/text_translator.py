@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..preparation import CONTINUED
-from .search_settings import RANGES, search_settings
+from .search_settings import FORMS, RANGES, search_settings
 
 ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences
 
@@ -128,7 +128,7 @@ class TextTranslator:
 
 
 def refuse_search(**search) -> None:
-    """Raises InputError, naming the arguments, for numbers in `search` that are invalid."""
+    """Raises InputError, naming the arguments, for values in `search` that are invalid."""
     faults = []
     for name in ("nbest", "beam", "max_tokens", "batch_size"):
         value = search.get(name)
@@ -140,6 +140,8 @@ def refuse_search(**search) -> None:
     # With a larger power a length becomes infinite.
     if lenpen is not None and not (isinstance(lenpen, int | float) and least <= lenpen <= most):
         faults.append(f"lenpen {lenpen!r}: give a number from {least} to {most}")
+    if search.get("lenpen_form") not in (None, *FORMS):
+        faults.append(f"lenpen_form {search['lenpen_form']!r}: give one of {', '.join(FORMS)}")
     if faults:
         raise InputError("; ".join(faults))
 

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .forked import forked
-from .models import data_of, load_models, longest_source
+from .models import data_of, load_models, longest_source, refuse_other_folder
 from .respelling import Respelling, characters_of
 from .search_settings import kept_settings, search_settings
 from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
@@ -64,6 +64,7 @@ class Translator(TextTranslator):
         paths = [pathlib.Path(path) for path in (checkpoint, *ensemble)]
         self.kept = kept_settings(paths[0].parent)
         self.data = data_of(paths) if data is None else pathlib.Path(data)
+        refuse_other_folder(self.data)
         self.device = torch_device(device)
         self.processes = processes if self.device.type == "cpu" and sys.platform == "linux" else 1
         overrides = {} if autocast is None else {"autocast": autocast}

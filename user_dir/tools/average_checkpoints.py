@@ -14,7 +14,7 @@ import torch
 
 from ..checkpoints.files import load, save, without_training_state
 from ..errors import InputError
-from ..files import write
+from ..files import refuse_missing_folder, write
 from .shared.command import exit_in_one_line, new_parser, positive, refuse_repeated
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
@@ -84,6 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
+    refuse_missing_folder(args.output)
     if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():
         raise InputError(f"there is no folder {args.inputs[0]}: name the folder of a run, or omit --last")
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):

@@ -22,7 +22,7 @@ from ..checkpoints.files import reading, save
 from ..checkpoints.trusted import refuse_untrusted
 from ..config import VariantConfig, refuse_options
 from ..errors import InputError
-from ..files import write
+from ..files import refuse_missing_folder, write
 from .shared.command import add_checkpoint, exit_in_one_line, new_parser
 
 STOCK, OURS = "transformer", "vaswani_transformer"
@@ -94,7 +94,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
     history = state["optimizer_history"][-1]
     for group in ("criterion", "optimizer"):
         history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)
-    adam = state["last_optimizer_state"]
+    adam = state.get("last_optimizer_state")  # missing with --no-save-optimizer-state
     if adam and history["optimizer_name"] in NAMES["optimizer"][1]:
         # Moments are the same; torch's fused Adam is asked for in a group's options, and counts updates in a tensor.
         for group in adam["param_groups"]:
@@ -112,6 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family that it becomes one of")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
+    refuse_missing_folder(args.output)
     state = convert(args.checkpoint, args.to)
     write(args.output, lambda partial: save(state, partial), [args.checkpoint])
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")

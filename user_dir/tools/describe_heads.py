@@ -25,7 +25,7 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from torch import Tensor
 
-from ..files import write
+from ..files import refuse_missing_folder, write
 from ..serving.translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, table
@@ -111,6 +111,8 @@ def main(arguments: list[str] | None = None) -> None:
     output = "the file of the table (default: the standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE.md", help=output)
     args = parser.parse_args(arguments)
+    if args.output:
+        refuse_missing_folder(args.output)
     translator = open_model(args)
     found = describe(translator, load_sentences(translator, args.subset), max_tokens=args.max_tokens)
     rows = [

@@ -84,8 +84,8 @@ def main(arguments: list[str] | None = None) -> None:
     if not all(languages):
         languages = infer_language_pair(str(args.data)) if args.data.is_dir() else (None, None)
     if not all(languages):
-        raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder (--data)")
-    earlier = args.old or data_of([args.checkpoint], "--old")
+        raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder")
+    earlier = args.old or data_of([args.checkpoint])
     read = CheckedTranslationTask.load_dictionary
     old, new = ([read(str(folder / f"dict.{name}.txt")) for name in languages] for folder in (earlier, args.data))
     added = [*map(new_words, old, new)]

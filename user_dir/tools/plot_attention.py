@@ -20,7 +20,7 @@ stand.
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import write
+from ..files import refuse_missing_folder, write
 from ..serving.translator import Translator
 from .attention_page import attention, page
 from .shared.attentions import ATTENTIONS, attention_weights, attentions_of, subwords
@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_search(parser)
     add_picture(parser, "html")
     args = parser.parse_args(arguments)
+    refuse_missing_folder(args.output)
     translator = Translator(args.checkpoint, data=args.data, pretokenised=args.pretokenised, device="cpu")
     (model,), task = translator.models, translator.task
     attentions = {name: attentions_of(model, name) for name in ATTENTIONS}

@@ -69,7 +69,9 @@ def draw(found: Curves, title: str):
             if (column, layer + 1) not in found:  # encoder and decoder may differ in depth
                 axis.set_xlabel("updates")
                 axis.tick_params(labelbottom=True)
-        line[0].set_ylabel(f"layer {layer}")
+        first = next(axis for axis, column in zip(line, columns) if (column, layer) in found)
+        first.set_ylabel(f"layer {layer}")
+        first.tick_params(labelleft=True)
     figure.legend(handles=legend, loc="outside lower center", ncols=min(8, len(legend)))
     return figure
 

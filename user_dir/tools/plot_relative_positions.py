@@ -77,9 +77,7 @@ def mean_input(state: dict, side: str, number: int) -> Tensor:
     if chosen["layernorm_embedding"]:
         return model[f"{side}.layernorm_embedding.bias"].float()
     embeddings = model[f"{side}.embed_tokens.weight"].float()
-    mean = embeddings.mean(dim=0) * (1 if chosen["no_scale_embedding"] else embeddings.size(1) ** 0.5)
-    projection = model.get(f"{side}.project_in_dim.weight")  # of a decoder with another input size
-    return mean if projection is None else projection.float() @ mean
+    return embeddings.mean(dim=0) * (1 if chosen["no_scale_embedding"] else embeddings.size(1) ** 0.5)
 
 
 def draw(found: dict[tuple[str, str], list[Tensor]], title: str):

@@ -24,6 +24,7 @@ import pathlib
 import numpy as np
 
 from ..errors import InputError
+from ..files import refuse_missing_folder
 from .shared.command import add_picture, exit_in_one_line, new_parser, table
 from .shared.pictures import line_style, new_figure, save
 from .shared.training_log import read_log
@@ -179,6 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cost", action="store_true", help=cost)
     add_picture(parser)
     args = parser.parse_args(arguments)
+    refuse_missing_folder(args.output)
     if args.names and len(args.names) != len(args.logs):
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
     logs = [read_log(path) for path in args.logs]

@@ -31,7 +31,7 @@ from ..files import write
 from ..serving.search_settings import FORMS
 from ..serving.text_translator import TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, checkpoint, exit_in_one_line, new_parser, positive
-from .translation.engine import opened
+from .shared.engine import opened
 
 CHUNK = 2000  # lines that are sorted by length and translated together; then they are written
 

@@ -92,6 +92,9 @@ def refuse_input(options, task, model_options=None) -> None:
     if task.cfg.num_batch_buckets:
         faults.append("--num-batch-buckets is for TPUs, and fails with numpy's present version: omit it")
     faults += without_effect(model_options)
+    if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
+        remedy = "omit it, or prepare the data with one dictionary for both languages"
+        faults.append(f"--share-all-embeddings: the languages have dictionaries of their own: {remedy}")
     if getattr(model_options, "relative_attention", None) == "all" and task.cfg.left_pad_target:
         reason = "distances would count the padding, which decoding does not have"
         faults.append(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")

@@ -23,7 +23,7 @@ from torch import Tensor
 from ..config import option
 from ..errors import InputError
 from ..weighted.simplex import project_
-from ..weighted.training import BranchTraining, BranchTrainingError
+from ..weighted.training import BranchTraining
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -38,8 +38,6 @@ class FusedAdamConfig(FairseqAdamConfig):
         "freeze branch weights for the last N updates before --max-update (Ahmed et al. 2017, section 4); 0: never",
     )
     max_update: int = II("optimization.max_update")
-    use_bmuf: bool = II("optimization.use_bmuf")
-    ddp_backend: str = II("distributed_training.ddp_backend")
     fp16: bool = II("common.fp16")
     amp: bool = II("common.amp")
 
@@ -51,9 +49,8 @@ class FusedAdam(FairseqAdam):
     Half-precision parameters (--memory-efficient-fp16) get fairseq's Adam, which computes in float32; torch's does not.
 
     Raises:
-        InputError: for --fp16-adam-stats and --use-old-adam, which need fairseq's Adam, and for numbers that Adam does
-            not accept
-        BranchTrainingError: for options with which branch weights would never be trained or would leave the simplex
+        InputError: for --fp16-adam-stats and --use-old-adam, which need fairseq's Adam, for numbers that Adam does not
+            accept, and for options with which branch weights would not be trained
     """
 
     trains_branch_weights = True
@@ -147,7 +144,7 @@ def refuse_betas(betas) -> None:
 
 
 def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
-    """Raises BranchTrainingError for options with which branch weights would not be trained or leave the simplex."""
+    """Raises InputError for options with which branch weights would not be trained."""
     faults = []
     if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4; most updates are less than half that
         faults.append(
@@ -159,10 +156,5 @@ def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
             f"κ and α are frozen for the last {cfg.branch_frozen_updates} updates before --max-update {cfg.max_update} "
             "and would never be trained: set a larger --max-update or a smaller --branch-frozen-updates (0: never)"
         )
-    if cfg.use_bmuf or cfg.ddp_backend == "slowmo":
-        faults.append(
-            "--use-bmuf and --ddp-backend slowmo move κ and α off the simplex after the optimizer's step: "
-            "train with --ddp-backend pytorch_ddp or legacy_ddp"
-        )
     if faults:
-        raise BranchTrainingError("; ".join(faults))
+        raise InputError("; ".join(faults))

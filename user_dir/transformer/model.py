@@ -45,8 +45,8 @@ class TransformerModel(TransformerModelBase):
         """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
 
         Raises:
-            InputError: for options that are not supported, and for impossible sizes
-            BranchTrainingError: for a training that could not train κ and α as the paper does
+            InputError: for options that are not supported, impossible sizes, and a training that could not train κ and
+                α as the paper does
         """
         cfg = cls.config.from_namespace(args)
         refuse_options(cfg)
@@ -80,7 +80,7 @@ class TransformerModel(TransformerModelBase):
         """Called by fairseq before each update.
 
         Raises:
-            BranchTrainingError: if no optimizer keeps κ and α as the paper does
+            InputError: if no optimizer keeps κ and α as the paper does
         """
         super().set_num_updates(num_updates)
         # The first number is 0, or that of a checkpoint that has just been loaded, when there is no optimizer yet.

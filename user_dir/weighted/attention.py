@@ -51,7 +51,7 @@ class BranchedAttention(BranchWeightedAttention):
 
     def __init__(self, *args, ffn_dim: int, activation="relu", activation_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
-        refuse_uneven(ffn_dim, self.branches)
+        refuse_uneven(ffn_dim, "an FFN of width {}", self.branches)
         self.activation_fn = utils.get_activation_fn(activation)
         self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
         self.build_matrices(ffn_dim)

@@ -49,11 +49,7 @@ class BranchWeightedAttention(MultiheadAttention):
     ):
         super().__init__(embed_dim, num_heads, **kwargs)
         self.branches = branches or num_heads
-        if num_heads % self.branches:
-            raise InputError(
-                f"{num_heads} heads are not divisible by {self.branches} branches (Ahmed et al. 2017, eq. 5): "
-                "change --branches or the number of heads"
-            )
+        refuse_uneven(num_heads, "{} heads", self.branches)
         if top is not None and top > self.branches:
             raise InputError(f"--top-branches {top}: choose at most {self.branches}, the number of branches")
         self.softmax, self.drawn, self.top = softmax, drawn, top
@@ -115,7 +111,7 @@ class WeightedLinear(nn.Linear):
     """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, all parts of one FFN; α is in `attention`."""
 
     def __init__(self, in_features: int, out_features: int, attention: WeightedHeads):
-        refuse_uneven(in_features, attention.branches)
+        refuse_uneven(in_features, "an FFN of width {}", attention.branches)
         super().__init__(in_features, out_features)
         self.attention = (attention,)  # a tuple keeps it from becoming a submodule, whose parameters would count twice
 
@@ -130,13 +126,11 @@ def scale_branches(matrix: Tensor, weights: Tensor) -> Tensor:
     return (matrix.unflatten(1, (len(weights), -1)) * weights[:, None]).flatten(1)
 
 
-def refuse_uneven(ffn_dim: int, branches: int) -> None:
-    """Raises InputError if the width of an FFN is not divisible by the branches."""
-    if ffn_dim % branches:
-        raise InputError(
-            f"an FFN of width {ffn_dim} is not divisible by {branches} branches (Ahmed et al. 2017, eq. 7): "
-            "change the width or --branches"
-        )
+def refuse_uneven(number: int, unit: str, branches: int) -> None:
+    """Raises InputError if the branches do not divide a number, whose unit is, for example, "{} heads"."""
+    if number % branches:
+        reason = f"{unit.format(number)} cannot be divided among {branches} branches (Ahmed et al. 2017, eq. 5 to 7)"
+        raise InputError(f"{reason}: change --branches or the size")
 
 
 def branched_blocks(model: nn.Module) -> dict[str, nn.Module]:

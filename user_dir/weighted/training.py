@@ -16,13 +16,9 @@ In chronological order:
 from dataclasses import dataclass
 
 from fairseq.optim import OPTIMIZER_REGISTRY
-from omegaconf import DictConfig, OmegaConf
 
+from ..config import training_options
 from ..errors import InputError
-
-
-class BranchTrainingError(InputError):
-    """The options do not allow κ and α to be trained as in Ahmed et al. 2017."""
 
 
 @dataclass(eq=False)
@@ -43,9 +39,9 @@ class BranchTraining:
         return self.lr_scale * min(update**-0.5, update * max(warmup, 1) ** -1.5)
 
     def require_adopted(self) -> None:
-        """Raises BranchTrainingError unless an optimizer trains κ and α."""
+        """Raises InputError unless an optimizer trains κ and α."""
         if not self.adopted:
-            raise BranchTrainingError(UNSUITABLE_OPTIMIZER)
+            raise InputError(UNSUITABLE_OPTIMIZER)
 
 
 UNSUITABLE_OPTIMIZER = (
@@ -55,15 +51,15 @@ UNSUITABLE_OPTIMIZER = (
 
 
 def refuse_training(options) -> None:
-    """Raises BranchTrainingError if fairseq-train with `options` could not train κ and α as the paper does.
+    """Raises InputError if fairseq-train with `options` could not train κ and α as the paper does.
 
     This is checked before any data are read: once the data loader's thread runs, the last line would be "terminate
     called …" and the exit status 134.
     """
     options, faults = training_options(options), []
-    if options.get("ddp_backend") == "fully_sharded":
+    if options.get("use_bmuf") or options.get("ddp_backend") in ("fully_sharded", "slowmo"):
         faults.append(
-            "--ddp-backend fully_sharded cuts κ and α into pieces, which cannot be kept on the simplex: "
+            "--use-bmuf and --ddp-backend fully_sharded or slowmo take κ and α off the simplex: "
             "train with --ddp-backend pytorch_ddp or legacy_ddp"
         )
     optimizer = OPTIMIZER_REGISTRY.get(options.get("optimizer"))
@@ -73,18 +69,4 @@ def refuse_training(options) -> None:
     if unsuitable or (options.get("fp16") and not unflattened):
         faults.append(UNSUITABLE_OPTIMIZER)
     if faults:
-        raise BranchTrainingError("; ".join(faults))
-
-
-def training_options(options) -> dict:
-    """The options of the training for which a model is built, by name, as far as they are known.
-
-    fairseq-train passes all options of the command line to a model; fairseq-hydra-train passes one group of its
-    configuration, whose parent has the others.
-    """
-    if not isinstance(options, DictConfig):
-        return vars(options)
-    values = {}
-    for group in ("common", "distributed_training"):
-        values |= OmegaConf.select(options, f"..{group}", default={})
-    return {**values, "optimizer": OmegaConf.select(options, "..optimizer._name", default=None)}
+        raise InputError("; ".join(faults))

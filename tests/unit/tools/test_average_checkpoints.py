@@ -93,6 +93,10 @@ def test_refused_in_one_line_and_nothing_written(tmp_path, monkeypatch, refusal,
     assert not list(tmp_path.glob("average*"))
 
 
+def test_a_missing_folder_is_found_before_the_work(refusal):
+    refusal(average_checkpoints.main, "nowhere.pt", "--output", "nowhere/average.pt", match="no folder nowhere")
+
+
 def test_a_folder_needs_a_number(tmp_path, capsys):
     with pytest.raises(SystemExit):
         averaged(tmp_path, tmp_path)

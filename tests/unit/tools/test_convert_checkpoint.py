@@ -51,14 +51,14 @@ def test_there_and_back(command, copies, tmp_path):
 
 
 def test_a_file_of_before_fairseq_1(build, tmp_path):
-    """As fairseq's public ones: all options in one list, the optimizer's history of another optimizer."""
+    """As fairseq's public ones: all options in one list, another optimizer's history and no state of it."""
     stock = build("transformer")
     args = argparse.Namespace(arch="transformer_wmt_en_de", task="translation", data="data", **SMALL)
     args.criterion, args.optimizer, args.lr, args.label_smoothing = "label_smoothed_cross_entropy", "nag", [0.1], 0.1
     args.source_lang, args.target_lang, args.left_pad_source, args.left_pad_target = "src", "tgt", "True", "False"
     history = [{"criterion_name": "LabelSmoothedCrossEntropyCriterion", "best_loss": 1.0}]
     state = {"args": args, "model": stock.state_dict(), "optimizer_history": history}
-    state |= {"last_optimizer_state": None, "extra_state": {"epoch": 3, "batch_offset": 0, "val_loss": 1.0}}
+    state |= {"extra_state": {"epoch": 3, "batch_offset": 0, "val_loss": 1.0}}
     torch.save(state, tmp_path / "old.pt")
     tool.main([str(tmp_path / "old.pt"), "--to", "vaswani_transformer", "--output", str(tmp_path / "new.pt")])
     found = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "new.pt"))

@@ -65,6 +65,13 @@ def test_lines(tmp_path):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["branch 1", "branch 2", "branch 3"]
 
 
+def test_sides_of_another_depth():
+    """A layer that only the decoder has is labelled there."""
+    found = {("encoder: κ", 1): {0: [0.5, 0.5]}, ("decoder: κ", 1): {0: [0.5, 0.5]}, ("decoder: κ", 2): {0: [0.5, 0.5]}}
+    labels = {axis.get_ylabel(): axis for axis in plot.draw(found, "").axes if axis.get_visible()}
+    assert {"layer 1", "layer 2"} <= labels.keys() and labels["layer 2"].yaxis.get_tick_params()["labelleft"]
+
+
 @pytest.mark.parametrize(
     "mistake, words",
     [

@@ -7,7 +7,8 @@ from fairseq.dataclass.configs import CommonConfig
 from fairseq.optim.adam import Adam
 from omegaconf import OmegaConf
 
-from user_dir.weighted.training import BranchTraining, BranchTrainingError, refuse_training
+from user_dir.errors import InputError
+from user_dir.weighted.training import BranchTraining, refuse_training
 
 from support import (
     Branched,
@@ -31,6 +32,8 @@ UNSUITABLE = [
     ({"optimizer": "adam"}, "train with --optimizer fused_adam"),
     (FLATTENED, "--fp16-no-flatten-grads"),
     (SHARDED, "--ddp-backend fully_sharded .*: train with --ddp-backend pytorch_ddp"),
+    ({"ddp_backend": "slowmo"}, "--ddp-backend .* slowmo"),
+    ({"use_bmuf": True}, "--use-bmuf"),
     ({**SHARDED, "optimizer": "adam"}, "--ddp-backend fully_sharded .*; .*--optimizer fused_adam"),
 ]
 SUITABLE = [
@@ -44,7 +47,7 @@ SUITABLE = [
 @pytest.mark.parametrize("options, words", UNSUITABLE)
 def test_unsuitable_trainings_are_refused_when_the_model_is_built(build, family, options, words):
     """fairseq-train gives a model all options of the command line."""
-    with pytest.raises(BranchTrainingError, match=words):
+    with pytest.raises(InputError, match=words):
         build(f"{family}_tiny", **options)
     build("vaswani_transformer_tiny", **options)
 
@@ -53,7 +56,7 @@ def test_an_unsuitable_training_of_hydras_is_refused():
     """fairseq-hydra-train gives a model one group of its configuration."""
     groups = {"common": {}, "distributed_training": {"ddp_backend": "fully_sharded"}, "model": {}}
     config = OmegaConf.create({**groups, "optimizer": {"_name": "fused_adam"}})
-    with pytest.raises(BranchTrainingError, match="--ddp-backend fully_sharded"):
+    with pytest.raises(InputError, match="--ddp-backend fully_sharded"):
         refuse_training(config.model)
 
 
@@ -65,7 +68,7 @@ def test_suitable_trainings_are_not(build, options):
 def test_another_optimizer_is_noticed():
     model = Branched()
     optim.build_optimizer(adam_options(), list(model.parameters()))
-    with pytest.raises(BranchTrainingError, match="--optimizer fused_adam.*--fp16-no-flatten-grads"):
+    with pytest.raises(InputError, match="--optimizer fused_adam.*--fp16-no-flatten-grads"):
         model.weights.require_adopted()
     fused_adam(model)
     model.weights.require_adopted()
@@ -82,7 +85,7 @@ def test_flattened_masters_are_noticed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)  # fairseq asks for it, and uses it as a name only
     model = Branched().half()
     optim.FP16Optimizer.build_optimizer(half_precision(flatten=True), list(model.parameters()))
-    with pytest.raises(BranchTrainingError, match="--fp16-no-flatten-grads"):
+    with pytest.raises(InputError, match="--fp16-no-flatten-grads"):
         model.weights.require_adopted()
 
 
@@ -90,7 +93,7 @@ def test_flattened_masters_are_noticed(monkeypatch):
 def test_branch_weights_of_half_precision_are_refused(dtype):
     """With --memory-efficient-fp16 the model's parameters are all there is, and rounding would undo the updates."""
     parameters = list(Branched().to(dtype).parameters())
-    with pytest.raises(BranchTrainingError, match="--memory-efficient-fp16 .*--fp16-no-flatten-grads"):
+    with pytest.raises(InputError, match="--memory-efficient-fp16 .*--fp16-no-flatten-grads"):
         optim.MemoryEfficientFP16Optimizer.build_optimizer(half_precision(), parameters)
     others = list(torch.nn.Linear(2, 2).to(dtype).parameters())
     optimizer = optim.MemoryEfficientFP16Optimizer.build_optimizer(half_precision(), others)

@@ -11,7 +11,7 @@ import torch
 
 from user_dir.serving.exported_translator import fingerprint
 from user_dir.tools import export_ctranslate2, precision, translate
-from user_dir.tools.translation import engine
+from user_dir.tools.shared import engine
 
 from support import OLD, run
 

@@ -1,1 +1,0 @@
-"""The choice of what computes for `translate`."""
