@@ -166,6 +166,14 @@ train() {
   [ -n "$dry_run" ] || touch "$run/trained"
 }
 
+check_options() {  # before a preparation that may take hours
+  local said status=0
+  [ ${#further[@]} != 0 ] && [ ! -e "$data/data-bin" ] || return 0
+  said=$(fairseq-train "$data/data-bin" --user-dir user_dir --task checked_translation --distributed-world-size 1 \
+    "${training[@]}" "${further[@]}" 2>&1) || status=$?
+  [ $status != 2 ] || fail "${said##*$'\n'}"  # of fairseq-train's parser; with 1 it misses the data
+}
+
 average_last() {  # number, epoch or update: sets `averaged`, to fewer checkpoints if training has ended with fewer
   local saved=("$run"/checkpoint_*_*.pt)
   [ "$2" = update ] || saved=("$run"/checkpoint[0-9]*.pt)
@@ -213,6 +221,7 @@ step() {  # name [remedy if it fails]
   local status output=""
   [ -n "$silent" ] || printf '\n# %s\n' "$1"
   ! done_before "$(ends_with "$1")" || return 0
+  [ "$1" != prepare ] || [ -n "$dry_run" ] || check_options
   # `( ... ) || ...` would continue after a failing command: the shell ignores `set -e` within a condition.
   set +e
   (set -e; "$1")

@@ -87,6 +87,12 @@ def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_pat
         assert_same_training(tmp_path / name, tmp_path / "one")
 
 
+def test_a_mistyped_option_is_found_before_the_preparation(checkout, recipe):
+    done = recipe("--droput", "0.1", TARGET="fr")
+    assert done.returncode == 1 and done.stderr.endswith("fairseq-train: error: unrecognized arguments: --droput 0.1\n")
+    assert not [*checkout.glob("data/*en-fr*")]
+
+
 def test_a_process_that_dies_ends_the_others(recipe, stand_in, tmp_path):
     first = f"echo $$ > {tmp_path}/first; exec sleep 500"
     second = f"until [ -s {tmp_path}/first ]; do sleep .1; done; echo the reason; exit 3"
