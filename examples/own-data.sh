@@ -61,8 +61,5 @@ prepare() {
     --output "$data" "${preparation[@]}"
 }
 
-from=$PWD
 follow_plan "nothing published; your sentences, with $run/average.pt:"
-[ "$from" -ef "$project" ] || printf 'cd %q\n' "$project"
-printf '%q ' "$([ -z "${own_environment:-}" ] || echo .venv/bin/)nmt-translate" "$run/average.pt"
-echo '"a sentence"'
+how_to_translate "$run/average.pt" "a sentence"

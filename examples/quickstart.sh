@@ -83,7 +83,7 @@ stage() {  # title, step [remedy if it fails]: runs it and notes its time
   times+=$(printf '%6d s  %s' $((SECONDS - start)) "$1")$'\n'
 }
 
-from=$PWD extras=plot,ctranslate2
+extras=plot,ctranslate2
 if [ -n "$dry_run" ]; then
   declare -f "${helpers[@]}"
 else
@@ -129,6 +129,4 @@ record        $run/run.json (versions, commit, command, machine, speed, score)
 pictures      $run/training.png (loss and speed), $run/attention.png (where the model looks while it translates)
 data          $data (attribution: $data/ATTRIBUTION)"
 echo "== translate a sentence of your own, or many: --input FILE --output FILE"
-command=$([ -z "$own_environment" ] || echo .venv/bin/)nmt-translate
-[ "$from" -ef "$project" ] || echo "cd $project"
-printf '%s %q "%s"\n' "$command" "$run" "$sentence"
+how_to_translate "$run" "$sentence"

@@ -22,7 +22,7 @@
 #   averaged=(...)          arguments of average_checkpoints
 #   reference=(...)         options of user_dir.tools.score
 
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+from=$PWD project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$project/examples/shared/supervised.sh"
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -200,6 +200,11 @@ translate() {
 
 score() {
   run show_and_keep "$run/score.txt" python -m user_dir.tools.score "$run/generate.log" "${reference[@]}"
+}
+
+how_to_translate() {  # model, sentence: the command, where the recipe was called
+  [ "$from" -ef "$project" ] || printf 'cd %q\n' "$project"
+  printf '%q %q "%s"\n' "$([ -z "${own_environment:-}" ] || echo .venv/bin/)nmt-translate" "$1" "$2"
 }
 
 record() {  # also for train.py and user_dir.tools.compare
