@@ -64,7 +64,7 @@ class Stages:
             print(f"{name}: nothing to do")
             return
         if self.manifest["stages"].get(name, {"options": options})["options"] != options:
-            print(f"{name}: the options are other ones than before; it and the stages after it are replaced")
+            print(f"{name}: its options have changed; it and the later stages are replaced")
         start = time.perf_counter()
         partial = self.output / f".{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)

@@ -39,7 +39,7 @@ def test_stages_are_done_once_and_again_when_something_before_them_changes(tmp_p
     assert recorder.run() == []
     assert "replaced" not in capsys.readouterr().out
     assert recorder.run(tok=1) == ["tok", "bpe"]
-    assert capsys.readouterr().out.startswith("raw: nothing to do\ntok: the options are other ones than before; it ")
+    assert capsys.readouterr().out.startswith("raw: nothing to do\ntok: its options have changed; it ")
     assert recorder.run(tok=1) == []
     assert recorder.run(tok=1, bpe=2) == ["bpe"]
     (tmp_path / "out/tok/file").write_text("cut")
