@@ -1,4 +1,4 @@
-"""The three papers' equations once, as plain loops to be read beside the papers: what every test compares with.
+"""The three papers' equations once, and the forms that we add, as plain loops to be read beside the papers.
 
 Nothing here is fast, masked in place or computed for a batch at once. A sentence is x [positions, d]; in float64 the
 values and, through autograd, the gradients are exact to a dozen digits.

@@ -34,14 +34,13 @@ class LocalAttention:
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
         """As MultiheadAttention.compute_heads; any attn_mask is assumed to be that of a masked decoder."""
         length = len(query)
-        whole = length <= self.radius + 1
-        if incremental_state is not None or whole or need_weights:
-            if not whole:  # so that this is no step of decoding, which has one query
-                beyond = self.beyond(length, query.device)
-                attn_mask = beyond if attn_mask is None else attn_mask + beyond
-            return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
-        q, k, v = self.project(query, key)
-        return self.by_blocks(q, k, v, key_padding_mask, masked=attn_mask is not None), None
+        if incremental_state is None and length > self.radius + 1:
+            if not need_weights:
+                q, k, v = self.project(query, key)
+                return self.by_blocks(q, k, v, key_padding_mask, masked=attn_mask is not None), None
+            beyond = self.beyond(length, query.device)
+            attn_mask = beyond if attn_mask is None else attn_mask + beyond
+        return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
 
     def beyond(self, length: int, device: torch.device) -> Tensor:
         """[T, T]: -inf where a key is not a neighbour, else 0."""

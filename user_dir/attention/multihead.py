@@ -21,10 +21,6 @@ from .masks import additive, visible_keys
 # times with 16 keys, 1.4 to 1.6 times with 64; equally fast with 256.
 WIDENED = 256
 
-# In half precision torch 2.11 prefers cuDNN's kernel on an H200, which compiles a plan for each new length, and batches
-# differ in length: forward and backward take 136 ms, 0.7 ms once there is a plan, and 0.3 ms with the other kernels.
-torch.backends.cuda.enable_cudnn_sdp(False)
-
 
 class MultiheadAttention(modules.MultiheadAttention):
     """fairseq's parameters (`q_proj`, `k_proj`, `v_proj`, `out_proj`), initialisation and call; our computation.

@@ -63,7 +63,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
         }
 
     def compute_heads(self, query, key, key_padding_mask, incremental_state, attn_mask, need_weights):
-        """As in MultiheadAttention; fairseq pads a source on its left, and its positions are those of its words."""
+        """As in MultiheadAttention; where fairseq pads a source on its left, the padding is moved behind the words."""
         if self.self_attention:
             return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
         cache = cache_of(self, incremental_state)

@@ -24,9 +24,9 @@ from torch import Tensor
 from ..attention.masks import additive
 from ..kernels.dropout import random_mask
 
-SCORES = 2**19  # computed at a time on a CPU, whose cache they fit
+SCORES = 2**19  # so many are computed at a time on a CPU, because they fit its cache
 QUERIES = 64  # in a block
-KEPT = 256  # the derivative has the weights of sentences of up to so many keys from memory
+KEPT = 256  # up to so many keys the weights are kept for the derivative, beyond that computed again
 
 
 class Block(NamedTuple):

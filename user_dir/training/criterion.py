@@ -31,7 +31,7 @@ CHUNK = 2**23  # logits at a time; with fewer, W and its gradient for 37,000 wor
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients and values in the log.
+    """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients (up to rounding) and log.
 
     fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, weights in float16
     (where the loss is scaled before its gradient is computed), models with another output layer than fairseq's plain
@@ -44,18 +44,25 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
         fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
         plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
-        half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
+        scaled = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
-        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused or not gives_features(model):
+        if (
+            not reduce
+            or self.ignore_prefix_size > 0
+            or not plain
+            or scaled
+            or finds_unused
+            or not gives_features(model)
+        ):
             return super().forward(model, sample, reduce)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet
         features, _ = model(**sample["net_input"], features_only=True)
         features, target = features.flatten(0, 1).index_select(0, rows), target.index_select(0, rows)
         cast = torch.bfloat16 if getattr(model.decoder.cfg, "autocast", "off") == "bf16" else features.dtype
-        training = torch.is_grad_enabled()  # the Function cannot see it
+        derive = torch.is_grad_enabled()  # the Function cannot see it
         loss, nll_loss, correct = ProjectedLoss.apply(
-            features, projection.weight, target, self.eps, cast, training, self.report_accuracy
+            features, projection.weight, target, self.eps, cast, derive, self.report_accuracy
         )
         log = {
             "loss": loss.data,
@@ -85,14 +92,14 @@ class ProjectedLoss(torch.autograd.Function):
     """The loss summed over tokens, from features [N, d], weight [V, d] and target [N], and its gradient.
 
     smoothing: ε; cast: the type of the products
-    training, accuracy: whether to compute the gradient, and to count
+    derive, accuracy: whether to compute the gradient, and to count
     Returns the loss and, without derivative, the negative log-likelihood and the number of tokens whose correct word
     is the most probable one (the first of equal ones), 0 if they are not counted.
     """
 
     @staticmethod
     def forward(
-        ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, training: bool, accuracy: bool
+        ctx, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, cast, derive: bool, accuracy: bool
     ):
         tokens, vocabulary = len(target), len(weight)
         e = smoothing / (vocabulary - 1)
@@ -100,9 +107,9 @@ class ProjectedLoss(torch.autograd.Function):
         wide = torch.promote_types(cast, torch.float32)
         x, w = features.to(cast), weight.to(cast)
         sum_w, sum_x = w.sum(0, dtype=wide), x.sum(0, dtype=wide)
-        grad_x = torch.empty_like(features) if training and ctx.needs_input_grad[0] else None
+        grad_x = torch.empty_like(features) if derive and ctx.needs_input_grad[0] else None
         grad_w = None
-        if training and ctx.needs_input_grad[1]:
+        if derive and ctx.needs_input_grad[1]:
             grad_w = (-e * sum_x).expand_as(weight).to(weight.dtype, copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
         # On a GPU 4,096 tokens are 3 chunks of 30 kernels instead of 18.
@@ -120,7 +127,7 @@ class ProjectedLoss(torch.autograd.Function):
             lse = highest - logits.amax(1, keepdim=True).log()  # the largest probability is at least 1/V
             nll_loss += (lse - logit_y).sum()
             loss += (lse - right * logit_y).sum() - e * (x[rows].to(wide) @ sum_w).sum()
-            if not training:
+            if not derive:
                 continue
             gradient = logits.scatter_add_(1, y, torch.full_like(logit_y, -right)).to(cast)  # [chunk, V]
             if grad_x is not None:

@@ -120,14 +120,14 @@ class FusedAdam(FairseqAdam):
     def step(self, *args, **kwargs):
         if getattr(self, "found_inf", 0):  # GradScaler sets it: an overflow with --amp
             return
-        if self.branch_training is not None:
-            self.set_up_branches()
+        if self.branch_training is None:
+            return super().step(*args, **kwargs)
+        self.set_up_branches()
         super().step(*args, **kwargs)
-        if self.branch_training is not None:
-            group = self.param_groups[1]
-            if self.branch_training.simplex and group["lr"] > 0:  # a projection could change the last bit when frozen
-                project_(group["params"])
-            metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
+        group = self.param_groups[1]
+        if self.branch_training.simplex and group["lr"] > 0:  # a projection could change the last bit when frozen
+            project_(group["params"])
+        metrics.log_scalar("lr_branch_weights", group["lr"], weight=0, priority=301)  # as fairseq's trainer logs lr
 
     @property
     def supports_flat_params(self):
@@ -148,8 +148,8 @@ def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
     faults = []
     if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4; most updates are less than half that
         faults.append(
-            "--memory-efficient-fp16 keeps κ and α in half precision, where rounding undoes their updates: train with "
-            "--fp16 --fp16-no-flatten-grads, which keeps them in float32, or with --autocast bf16"
+            "--memory-efficient-fp16 or -bf16 keeps κ and α in half precision, where rounding undoes their updates: "
+            "train with --fp16 --fp16-no-flatten-grads, which keeps them in float32, or with --autocast bf16"
         )
     if 0 < cfg.branch_frozen_updates and cfg.max_update <= cfg.branch_frozen_updates:
         faults.append(

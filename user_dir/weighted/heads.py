@@ -91,7 +91,10 @@ class BranchWeightedAttention(MultiheadAttention):
             draws = [torch.empty_like(w).exponential_() for w in weights]  # uniform over the simplex
             weights = tuple(draw / draw.sum() for draw in draws)
         if self.top:
-            kept = torch.zeros_like(weights[1]).scatter(0, weights[1].topk(self.top).indices, 1.0)
+            best = weights[1].argsort(descending=True, stable=True)[
+                : self.top
+            ]  # of equal ones, the first on any device
+            kept = torch.zeros_like(weights[1]).index_fill(0, best, 1.0)
             weights = tuple(w * kept for w in weights)
         return weights
 
@@ -101,7 +104,7 @@ class WeightedHeads(BranchWeightedAttention):
 
     def output(self, heads: Tensor, query: Tensor, incremental_state: dict | None) -> Tensor:
         kappa, alpha = self.kappa_alpha()
-        # For WeightedLinear, of the same draw; detached, because a parameter, as in evaluation, would count twice.
+        # For WeightedLinear, of the same draw; in evaluation it is self.alpha, which must not get a second name.
         self.drawn_alpha = alpha.detach() if self.drawn else None
         weight = scale_branches(self.out_proj.weight, self.branches * kappa)
         return linear(heads.flatten(2), weight, self.out_proj.bias)

@@ -23,7 +23,7 @@ from ..errors import InputError
 
 @dataclass(eq=False)
 class BranchTraining:
-    """One object for all κ and α of a model.
+    """One object for all κ and α of a model, in their attribute `param_group`, whose name fairseq prescribes.
 
     lr_scale: (d_model / N)^-0.5 with N layers, the factor of their learning rate
     simplex: project κ and α onto the simplex after each update; False if the model takes a softmax of them

@@ -150,3 +150,9 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
     again = options(branch_residual="shared")
     models.ARCH_CONFIG_REGISTRY[WEIGHTED](again)
     assert again.branch_residual == "shared"
+
+
+def test_of_equally_probable_branches_the_first_are_used():
+    """As all are at first; another choice on another device would be another model."""
+    for weights in WeightedHeads(32, 16, top=3, self_attention=True).kappa_alpha():
+        assert weights.tolist() == [1 / 16] * 3 + [0] * 13
