@@ -14,7 +14,8 @@ Transformer's residual connections and does not say where. With x = Q, the block
 
 In the first two forms only linear maps lie between head_i and W1_i (in per_branch after the division by one σ per
 token, see residual.py), so κ_i W^O_i W1_i is one d_v × d_ff/M matrix. Multiplying W^O_i and W1_i first costs about as
-much as W^O · W1 once, and saves most of their cost for every token. Σ_i α_i (…) W2_i is one product over all hidden units.
+much as W^O · W1 once, and saves most of their cost for every token. Σ_i α_i (…) W2_i is one product over all hidden
+units.
 
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M.
 """
