@@ -83,7 +83,7 @@ while IFS='|' read -r -u 3 row family options published; do
   first=""
   systems+=(--system "$row${published:+ (paper $published)}")
   for seed in ${SEEDS:-1}; do
-    echo "==== $row, seed $seed"
+    echo "# ==== $row, seed $seed"
     train_row "$row" "$family" "$options" "$seed" "$@"
     systems+=("$output/$row.$seed/generate.log")
     logs+=("$output/$row.$seed/train.log") names+=("$row")
@@ -94,7 +94,7 @@ run() {
   if [ -n "$dry_run" ]; then printf '%q ' "$@" && echo; else "$@"; fi
 }
 
-echo "==== comparison"
+echo "# ==== comparison"
 run python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"
 if [ "$name" = convergence ]; then
   run python -m user_dir.tools.plot_training "${logs[@]}" --names "${names[@]}" --values loss --reach \

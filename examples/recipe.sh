@@ -294,7 +294,8 @@ follow_plan() {  # published results
   fi
   if wanted translate; then step translate; fi
   if wanted score; then step score; step record; fi
-  printf '\n# to compare with\n%s\n' "$1"
+  printf '\n# to compare with\n'
+  sed 's/^/# /' <<< "$1"
 }
 
 average_what_there_is() {  # where training ended before there were enough checkpoints

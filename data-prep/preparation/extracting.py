@@ -42,11 +42,12 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     # Pairs that were split off share a sentence with themselves, and were counted.
     cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.files)
     dropped = dict(+cleaner.dropped)
+    split = "" if {"valid", "test"} <= {*source.files} else ", or change --held-out"
     for part in PARTS:
         if not counts[part]:
             raise PreparationError(
                 f"no {part} pairs: only {clean:,} pairs are clean (dropped: {dropped or 'none'}); "
-                f"give more text, or change --held-out{'; or ' + remedy(dropped) if dropped else ''}"
+                f"give more text{split}{'; or ' + remedy(dropped) if dropped else ''}"
             )
     return {"in": total, "dropped": dropped, **counts}
 

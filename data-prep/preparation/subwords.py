@@ -1,8 +1,10 @@
 """Byte-pair encoding, learned and applied by subword-nmt."""
 
+import contextlib
 import functools
 import io
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -32,14 +34,17 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
     """Learns at most `operations` merges from all the tokenised texts; returns the number of merges."""
     words, merges = count_words(texts), 0
     # subword-nmt's own progress bar would also appear in log files.
-    subword_nmt.learn_bpe.tqdm = functools.partial(progress, description="learning subwords", unit=" merges")
+    shown = {"description": "learning subwords", "unit": " merges", "file": sys.stderr}
+    subword_nmt.learn_bpe.tqdm = functools.partial(progress, **shown)
     if max(map(len, words), default=0) > 1:  # else subword-nmt fails
         vocabulary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
-        with open(codes, "w", encoding="utf-8", newline="\n") as stream:
+        with open(codes, "w", encoding="utf-8", newline="\n") as stream, contextlib.redirect_stderr(io.StringIO()):
             subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
         merges = sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
     if not merges:
         raise PreparationError("no two letters are together twice in the training text: no subwords to learn; add text")
+    if merges < operations:
+        print(f"{merges:,} merges of {operations:,}: then no two subwords are together twice")
     return merges
 
 

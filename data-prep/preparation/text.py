@@ -11,7 +11,7 @@ from typing import BinaryIO
 from .errors import PreparationError
 
 LONGEST = 1 << 24  # the most bytes in a line
-CONVERT = "convert the file first, for example with iconv -f {} -t utf-8"
+CONVERT = "convert the file first from its encoding, for example with iconv -f {} -t utf-8"
 MARKS = {b"\x1f\x8b": "decompress the file first, with gunzip"}  # of files of another form: their first bytes
 MARKS |= dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), CONVERT.format("utf-16"))
 

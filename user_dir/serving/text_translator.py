@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..errors import InputError
-from ..preparation import CONTINUED
+from ..preparation import CONTINUED, closed_up
 from .search_settings import FORMS, RANGES, search_settings
 
 ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences
@@ -96,7 +96,8 @@ class TextTranslator:
         by_row: list[list[list[Hypothesis]]] = [[] for _ in rows]
         for (number, _), hypotheses in zip(pieces, self.best([piece for _, piece in pieces], nbest, **beam_search)):
             by_row[number].append(hypotheses)
-        return [[whole(pieces) for pieces in zip(*row)] or [Hypothesis("", 0.0)] for row in by_row]
+        close = closed_up if self.text.natural else str
+        return [[whole(pieces, close) for pieces in zip(*row)] or [Hypothesis("", 0.0)] for row in by_row]
 
     def best(self, rows: list[str], nbest: int, **beam_search) -> list[list[Hypothesis]]:
         """The `nbest` best translations of each row of subwords, best first. No row is empty or too long.
@@ -151,6 +152,7 @@ def log2(score: float) -> float:
     return score / math.log(2)
 
 
-def whole(pieces: tuple[Hypothesis, ...]) -> Hypothesis:
-    """The translation of a row from those of its pieces."""
-    return Hypothesis(" ".join(text for text, _ in pieces), sum(score for _, score in pieces) / len(pieces))
+def whole(pieces: tuple[Hypothesis, ...], close: Callable[[str], str]) -> Hypothesis:
+    """The translation of a row from those of its pieces; close: removes spaces that its script does not have."""
+    text = close(" ".join(text for text, _ in pieces))
+    return Hypothesis(text, sum(score for _, score in pieces) / len(pieces))

@@ -11,7 +11,8 @@ p, other sentences   the probability of such a difference on other test sentence
                      seeds' translations, whose n-gram counts are added up: repeats of one segment are no independent
                      observations.
 p, other seeds       the same for other seeds: Welch's t-test over the seeds' scores; it needs two seeds of each.
-paired               the same by the paired t-test, where both have the same seeds (the last number in a file's path).
+paired               the same by the paired t-test, where both have the same seeds (the number after
+                     `seed` in a file's path, else the last one).
 
 Read the paired one where there is one: a seed gives both systems the same batches, and often the same initial
 matrices, and the luck that both share is not in their difference; else read Welch's.
@@ -36,7 +37,7 @@ from .shared.translations import add_options
 @exit_in_one_line("nmt-compare")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-compare", __doc__)
-    help = "a system and its outputs, one for each seed, which is the last number in the path"
+    help = "a system and its outputs, one for each seed: runs/vaswani.seed3/generate.log has seed 3"
     parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help=help)
     parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
     add_options(parser)

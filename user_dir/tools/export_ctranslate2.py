@@ -14,8 +14,10 @@ import pathlib
 
 import torch
 
+from ..attention.multihead import MultiheadAttention
 from ..errors import InputError
 from ..files import folder_beside, refuse_missing_folder
+from ..relative.attention import RelativeMultiheadAttention
 from ..serving.exported_translator import FACTS, fingerprint, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
@@ -31,6 +33,7 @@ COMPUTED = {
     "attention_key_dim": (None, "keys of another size than d_model / heads"),
     "attention_value_dim": (None, "values of another size than d_model / heads"),
 }
+NOT_COMPUTED = "which CTranslate2 does not compute: translate with nmt-translate"
 
 
 class NotComputed(InputError):
@@ -51,7 +54,7 @@ def refuse(path: pathlib.Path, cfg) -> None:
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         faults.append("no table of keys and one of values that all heads of a layer share")
     if relative != cfg.no_token_positional_embeddings:
-        faults.append("not either distances or sinusoids")
+        faults.append("both distances and sinusoids, or neither")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
         faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):
@@ -62,8 +65,15 @@ def refuse(path: pathlib.Path, cfg) -> None:
     if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
         faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
     if faults:
-        reason = "which CTranslate2 does not compute: translate with nmt-translate"
-        raise NotComputed(f"{path} has {' and '.join(faults)}, {reason}")
+        raise NotComputed(f"{path} has {' and '.join(faults)}, {NOT_COMPUTED}")
+
+
+def refuse_variants(path: pathlib.Path, model: torch.nn.Module) -> None:
+    """Raises NotComputed for a model with an attention of somebody's own (user_dir/variant.md)."""
+    attentions = {type(module) for module in model.modules() if isinstance(module, MultiheadAttention)}
+    if others := attentions - {MultiheadAttention, RelativeMultiheadAttention}:
+        names = " and ".join(sorted(other.__name__ for other in others))
+        raise NotComputed(f"{path} has {names}, {NOT_COMPUTED}")
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
@@ -75,6 +85,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     (model,), task, _ = load_models([path], data, autocast="off")
     cfg = model.cfg
     refuse(path, cfg)
+    refuse_variants(path, model)
     relative = cfg.relative_positions != "neither"
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),

@@ -10,6 +10,7 @@ A branched attention (Ahmed et al. 2017) contains the FFN: one sublayer replaces
 import functools
 
 from fairseq.modules import transformer_layer
+from torch import nn
 
 from ..attention.local import LocalAttention
 from ..attention.masks import additive
@@ -63,7 +64,15 @@ def joined(outer: type, attention: type) -> type:
     """The class `outer`, branches or LocalAttention, with `attention` as its base class (see MultiheadAttention)."""
     if issubclass(outer, attention):
         return outer
-    return type(f"{outer.__name__}Of{attention.__name__}", (outer, attention), {})
+    parts = (outer, *getattr(attention, "parts", (attention,)))
+    pickled = {"parts": parts, "__reduce__": lambda self: (blank, parts, self.__dict__)}  # it is in no module
+    return type(f"{outer.__name__}Of{attention.__name__}", (outer, attention), pickled)
+
+
+def blank(*parts: type) -> nn.Module:
+    """An object of the class that joins `parts`, the outermost first, without attributes: for pickle and copy."""
+    kind = functools.reduce(lambda attention, outer: joined(outer, attention), reversed(parts))
+    return kind.__new__(kind)
 
 
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):

@@ -63,8 +63,7 @@ class TransformerModel(TransformerModelBase):
         if learned:
             lr_scale = (cfg.encoder.embed_dim / cfg.encoder.layers) ** -0.5
             model.branch_training = BranchTraining(lr_scale, simplex=cfg.branch_weights == "simplex")
-            for block in branched_blocks(model).values():
-                block.kappa.param_group = block.alpha.param_group = model.branch_training  # for the optimizer
+            model.mark_branch_weights()
             model.branch_log = BranchLog(model)
         return model
 
@@ -75,6 +74,18 @@ class TransformerModel(TransformerModelBase):
     @classmethod
     def build_decoder(cls, cfg, tgt_dict, embed_tokens):
         return TransformerDecoder(cfg, tgt_dict, embed_tokens)
+
+    def __setstate__(self, state: dict) -> None:
+        """Called for a copy, which has no optimizer yet; torch's copies of parameters have no `param_group`."""
+        super().__setstate__(state)
+        if self.branch_training is not None:
+            self.branch_training.adopted = False
+            self.mark_branch_weights()
+
+    def mark_branch_weights(self) -> None:
+        """Tells the optimizer which parameters are κ and α (weighted/training.py)."""
+        for block in branched_blocks(self).values():
+            block.kappa.param_group = block.alpha.param_group = self.branch_training
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq before each update.

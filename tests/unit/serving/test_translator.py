@@ -16,6 +16,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
 from user_dir.preparation import PreparedText, preparation_of, tidied
+from user_dir.serving.text_translator import Hypothesis, TextTranslator
 from user_dir.serving.translator import Translator
 
 from support import write_preparation
@@ -207,6 +208,15 @@ def test_text_comes_back_as_it_was(tmp_path, language, text):
     write_preparation(tmp_path / "data-bin", (language, language))
     prepared = PreparedText(preparation_of(tmp_path / "data-bin"), language, language)
     assert prepared.decode(prepared.encode(text)) == text.replace("« ", '"').replace(" »", '"')
+
+
+@pytest.mark.parametrize("prepared, expected", [(True, "这是书。这是书。"), (False, "这是书。 这是书。")])
+def test_sentences_are_joined_as_their_script_does(monkeypatch, prepared, expected):
+    translator = TextTranslator()
+    translator.kept, translator.longest = {}, 9
+    translator.text = argparse.Namespace(natural=prepared)
+    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis("这是书。", 0.0)] for _ in rows])
+    assert translator.search(["a\nb"])[0][0].text == expected
 
 
 def test_text_is_composed_as_by_data_prep():

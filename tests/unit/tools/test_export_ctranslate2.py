@@ -8,6 +8,7 @@ import types
 import pytest
 import torch
 
+from user_dir.attention.multihead import MultiheadAttention
 from user_dir.serving.exported_translator import ExportedTranslator
 from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
@@ -207,10 +208,10 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
         ("relative_transformer", {}, "no table of keys and one of values that all heads of a layer share"),
         ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "no table of keys and one of values"),
         ("relative_transformer", {**SHARED, "relative_attention": "all"}, "distances in encoder–decoder attention"),
-        ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "not either distances or sinusoids"),
+        ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "both distances and sinusoids, or neither"),
         ("weighted_transformer", {}, r"branches with weights \(--branched-attention self\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),
-        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "not either distances or sinusoids"),
+        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "both distances and sinusoids, or neither"),
         ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),
         ("vaswani_transformer", {"attention_key_dim": 3}, r"keys of another size .*\(--attention-key-dim 3\)"),
         ("vaswani_transformer", {"restricted_attention": "both"}, "self-attention to a neighbourhood"),
@@ -226,6 +227,18 @@ def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
     ):
         exported(path, data, tmp_path / "ct2")
     assert not [*tmp_path.glob("ct2*")]
+
+
+class Own(MultiheadAttention):
+    """A variant as of user_dir/variant.md, whose options are those of its family."""
+
+
+def test_a_variant_is_not_computed(build):
+    model = build("vaswani_transformer_base")
+    tool.refuse_variants("a.pt", model)
+    model.decoder.layers[1].self_attn.__class__ = Own
+    with pytest.raises(tool.NotComputed, match="a.pt has Own, which CTranslate2 does not compute"):
+        tool.refuse_variants("a.pt", model)
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")

@@ -20,7 +20,8 @@ def test_curves(log):
 
 def test_picture(fairseq_log, steps, tmp_path, capsys):
     logs = [str(fairseq_log(tmp_path / f"{kind}.log", kind, steps, header=True)) for kind in ("simple", "json")]
-    tool.main([*logs, "--output", str(tmp_path / "training.png")])
+    (tmp_path / "simple.log").rename(tmp_path / "train.log")
+    tool.main([str(tmp_path), logs[1], "--output", str(tmp_path / "training.png")])
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"{tmp_path / 'training.png'}\n"
 

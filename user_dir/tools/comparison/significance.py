@@ -63,11 +63,12 @@ class System:
         return [score(metric, counts[subset]) for counts in self.counts[name]]
 
     def by_seed(self, scores: list[float]) -> dict[str, float]:
-        """Each run's score by its seed, which is the last number in its path (runs/vaswani.seed3/generate.log).
+        """Each run's score by its seed: the number after `seed` in its path, else the last number.
 
         Empty where two runs have the same seed, or a path has none.
         """
-        seeds = [re.findall(r"\d+", str(run.path))[-1:] for run in self.runs]
+        paths = [str(run.path) for run in self.runs]
+        seeds = [(re.findall(r"seed(\d+)", path) or re.findall(r"\d+", path))[-1:] for path in paths]
         by_seed = {seed: score for (seed,), score in zip(seeds, scores)} if all(seeds) else {}
         return by_seed if len(by_seed) == len(scores) else {}
 

@@ -42,7 +42,9 @@ def token_bleu() -> BLEU:
 def metrics(runs: list[Run], language: str) -> dict[str, Metric]:
     """The scores by name that all of the runs allow."""
     tokens = TOKENISERS.get(re.split("[_-]", language)[0], "13a")
-    found = {"sacreBLEU": BLEU(tokenize=tokens), "chrF2": CHRF(), "tokenised BLEU": CompoundSplitBLEU(language)}
+    found = {"sacreBLEU": BLEU(tokenize=tokens), "chrF2": CHRF()}
+    if tokens == "13a":  # Moses finds no words in other languages
+        found["tokenised BLEU"] = CompoundSplitBLEU(language)
     if all(run.hypothesis_tokens for run in runs):
         found[TOKENS] = token_bleu()
     return found
