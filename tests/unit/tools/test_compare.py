@@ -1,5 +1,6 @@
 """python -m user_dir.tools.compare: sacrebleu's own numbers and p-values, and one clear line on bad input."""
 
+import argparse
 import itertools
 import json
 import re
@@ -13,7 +14,7 @@ from sacrebleu.significance import PairedTest
 from scipy.stats import ttest_ind, ttest_rel
 
 from user_dir.tools import compare
-from user_dir.tools.comparison.report import p_value
+from user_dir.tools.comparison.report import draw, p_value
 from user_dir.tools.comparison.significance import TESTS, System, paired
 from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
@@ -189,3 +190,11 @@ def test_the_records_of_the_runs(comparison, files):
     assert "not have the same corpus, commits, versions, machine**" in text
     (files.folder / "one.1/run.json").unlink()
     assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
+
+
+def test_a_picture_of_many_systems():
+    """Each has a colour and mark of its own, and the legend is beside the points."""
+    systems = [argparse.Namespace(name=f"{number}", scores=lambda *_: [1.0, 2.0]) for number in range(21)]
+    figure = draw(systems, None, {"1–5": [0]}, "the reference")
+    points = [container.lines[0] for container in figure.axes[1].containers]
+    assert len({(line.get_color(), line.get_marker()) for line in points}) == 21 and len(figure.legends) == 1

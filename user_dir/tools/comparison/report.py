@@ -84,7 +84,7 @@ def p_value(p: float | None) -> str:
 def draw(systems: list[System], metric: Metric, parts: dict, lengths_of: str):
     """The figure: sacreBLEU of each seed with mean and deviation, and by sentence length."""
     many = len(systems) > 6
-    figure = new_figure(11 + 0.3 * max(0, len(systems) - 4), max(4.5, 0.23 * len(systems) + 1))
+    figure = new_figure(13 + 0.3 * max(0, len(systems) - 4), max(4.5, 0.23 * len(systems) + 1))
     seeds, lengths = figure.subplots(1, 2, width_ratios=(2, 3))
     width = 0.6 / len(systems)
     for number, system in enumerate(systems):
