@@ -25,7 +25,7 @@ from .shared.translations import add_options, read_runs
 @exit_in_one_line("nmt-score")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-score", __doc__)
-    help = "fairseq-generate's output, or plain text"
+    help = "fairseq-generate's output, a run's folder that has it, or plain text"
     parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="FILE", help=help)
     add_options(parser)
     help = "also write the scores with their signatures into this JSON file, for example a recipe's run.json"

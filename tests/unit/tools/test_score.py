@@ -110,7 +110,7 @@ MISTAKES = [
     ),
     (lambda files: [files.write("a.txt", [])], "a.txt is empty"),
     (lambda files: [files.folder / "a.txt"], "a.txt cannot be read: No such file"),
-    (lambda files: [files.folder], "cannot be read: Is a directory"),
+    (lambda files: [files.folder], "generate.log cannot be read: No such file"),
     (lambda files: [files.write("a.txt", ["a"])], "a.txt is plain text, .*give --reference FILE"),
     (
         lambda files: [files.write("a.txt", ["a"]), "--reference", files.reference],

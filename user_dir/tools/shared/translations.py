@@ -56,7 +56,8 @@ def read_lines(path: pathlib.Path) -> list[str]:
 
 
 def read_run(path: pathlib.Path, references: list[str] | None, language: str, tokenised: bool | None = None) -> Run:
-    """The run whose translations are in `path`: fairseq-generate's output, or plain text with a hypothesis a line.
+    """The run whose translations are in `path`: fairseq-generate's output (in a run's folder, generate.log), or plain
+    text with a hypothesis a line.
 
     Args:
         references: detokenised, one for each segment; None takes the T- lines
@@ -67,6 +68,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     Raises:
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
+    path = path / "generate.log" if path.is_dir() else path
     lines = read_lines(path)
     detokeniser = MosesDetokenizer(language)
 
