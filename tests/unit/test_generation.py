@@ -206,6 +206,30 @@ def alignments(found):
     return [h["alignment"] for hypotheses in found for h in hypotheses]
 
 
+KEPT = {  # and where a branched encoder layer has such dropout
+    "TransformerEncoderLayerBase": {"activation_dropout_module", "residual_dropout_module"},
+    "MultiheadAttention": {"dropout_module"},
+    "TransformerDecoder": set(),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_dropout_is_retained_by_fairseqs_names(build, kept):
+    """--retain-dropout-modules."""
+
+    def retained(arch):
+        model = build(arch, dropout=0.1)
+        dropouts = {name: module for name, module in model.named_modules() if isinstance(module, FairseqDropout)}
+        for name, module in dropouts.items():
+            module.make_generation_fast_(name, retain_dropout=True, retain_dropout_modules=[kept])
+        return {name for name in dropouts if dropouts[name].apply_during_inference}
+
+    assert retained("vaswani_transformer_base") == retained("transformer") != set()
+    branched = "encoder.layers.0.self_attn."
+    found = retained("weighted_relative_transformer_base")
+    assert {name.removeprefix(branched) for name in found if name.startswith(branched)} == KEPT[kept]
+
+
 @every_family
 def test_retained_dropout(pair, search, batch, family):
     """--retain-dropout: the model generates as it trains."""

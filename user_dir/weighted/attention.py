@@ -54,7 +54,7 @@ class BranchedAttention(BranchWeightedAttention):
         super().__init__(*args, **kwargs)
         refuse_uneven(ffn_dim, "an FFN of width {}", self.branches)
         self.activation_fn = utils.get_activation_fn(activation)
-        self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=type(self).__name__)
+        self.activation_dropout_module = FairseqDropout(activation_dropout)
         self.build_matrices(ffn_dim)
 
     @staticmethod

@@ -54,7 +54,7 @@ class ResidualBranchedAttention(BranchedAttention):
 
     def __init__(self, *args, residual_dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
-        self.residual_dropout_module = FairseqDropout(residual_dropout, module_name=type(self).__name__)
+        self.residual_dropout_module = FairseqDropout(residual_dropout)
         self.register_buffer("bias_count", torch.ones(()))  # how often b occurs in Σ_i h_i
 
     @staticmethod
