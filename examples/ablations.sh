@@ -59,7 +59,7 @@ fi
 [[ ${SEEDS:-1} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
 for list in SEEDS ROWS; do
   twice=$(tr -s ' ' '\n' <<< "${!list:-}" | sort | uniq -d | head -n 1)
-  [ -z "$twice" ] || fail "$list is '${!list}', and names $twice twice"
+  [ -z "$twice" ] || fail "${list/ROWS/ROWS or FAMILIES} is '${!list}', and names $twice twice"
 done
 output=${OUTPUT:-runs/$name}
 if [ "$name $recipe" = "convergence quickstart" ]; then export VALIDATE=${VALIDATE:-50}; fi
@@ -68,8 +68,8 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   local run=$output/$1.$4 options=()
   [ -z "$3" ] || read -r -a options <<< "$3"
   if [ "$recipe" = quickstart ]; then
-    ARCH=${2}_${SIZE:-tiny} SIZE= UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
-      examples/quickstart.sh "${options[@]}" --seed "$4" "${@:5}"
+    ARCH=${2}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
+      env -u SIZE examples/quickstart.sh "${options[@]}" --seed "$4" "${@:5}"
   elif [[ $1 == *big ]]; then  # another architecture
     FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"
   else

@@ -39,7 +39,9 @@ have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIEN
 for argument in "${further[@]}"; do
   case ${argument%%=*} in
     --seed) fail "$argument: use SEED=..., which also names the folder" ;;
-    --max-tokens | --batch-size | --update-freq) fail "$argument: use BATCH=..., and MAX_TOKENS=... for each process" ;;
+    --max-tokens | --batch-size | --update-freq)
+      [ -z "${update_pairs:-}" ] || fail "$argument: an update has $update_pairs pairs here; omit it"
+      fail "$argument: use BATCH=..., and MAX_TOKENS=... for each process" ;;
   esac
 done
 

@@ -168,7 +168,7 @@ class Preparation:
         counts = {}
         for language in self.languages:
             if not self.pretokenised and language not in LANGUAGES:
-                warn(f"Moses has no rules for {language} and uses those of English; it knows {', '.join(LANGUAGES)}")
+                warn(f"Moses has no rules of its own for {language}; it has them for {', '.join(LANGUAGES)}")
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = self.output / "raw" / name

@@ -15,7 +15,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from .errors import PreparationError
 
-LANGUAGES = sorted(set(NonbreakingPrefixes().available_langs.values()))  # others have the abbreviations of English
+LANGUAGES = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko"})  # for which sacremoses has rules
 RESERVED = {"<s>", "<pad>", "</s>"}  # Moses escapes < and >
 CACHE = 300_000  # the most words that a process caches: about 100 MB
 

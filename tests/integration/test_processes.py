@@ -13,6 +13,7 @@ import time
 import pytest
 import torch
 
+from user_dir.serving.models import load_models
 from user_dir.training.processes import refuse_processes
 from user_dir.transformer.architectures import FAMILIES
 
@@ -37,6 +38,16 @@ def test_one_process_of_torchruns_is_not_refused(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "1")
     refuse_processes(argparse.Namespace(cpu=True))
+
+
+def test_translating_under_torchrun_is_not_refused(saved, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    _, checkpoint, data = saved("vaswani_transformer_tiny")
+    state = torch.load(checkpoint)
+    state["cfg"]["task"]["_name"] = "checked_translation"
+    torch.save(state, checkpoint)
+    assert load_models([checkpoint], data)
 
 
 def test_a_backend_that_needs_gpus_is_refused(command, copies, tmp_path):

@@ -360,9 +360,8 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
 def test_runs_on_one_host_do_not_meet_at_one_port():
     ports = {option(plan("wmt14.sh", GPUS=2, SEED=seed), "--master-port") for seed in range(1, 6)}
     assert len(ports) == 5 and all(20000 <= int(port) < 32000 for port in ports)
-    assert (
-        option(plan("wmt14.sh", GPUS=2, **TWO_HOSTS), "--master-port") == "29500"
-    )  # hosts may name folders differently
+    # Hosts may name folders differently.
+    assert option(plan("wmt14.sh", GPUS=2, **TWO_HOSTS), "--master-port") == "29500"
 
 
 def test_a_plan_is_readable_and_can_be_pasted(tmp_path):

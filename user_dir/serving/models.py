@@ -17,8 +17,8 @@ from ..errors import InputError
 NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
 
 
-def data_of(paths: list[pathlib.Path]) -> pathlib.Path:
-    """The data-bin folder that the checkpoints were trained on, by its name at that time.
+def data_of(paths: list[pathlib.Path], option: str = "") -> pathlib.Path:
+    """The data-bin folder that the checkpoints were trained on, by its name at that time; `option` can name another.
 
     Raises:
         InputError: if it does not exist, or they were trained on different ones
@@ -30,14 +30,14 @@ def data_of(paths: list[pathlib.Path]) -> pathlib.Path:
             folder = pathlib.Path(utils.split_paths(options(state, "task")["data"])[0])
         except (KeyError, TypeError, AttributeError):
             reason = "does not name its training data"
-            raise InputError(f"{path} {reason}: name the data-bin folder") from None
+            raise InputError(f"{path} {reason}: name the data-bin folder{option}") from None
         if not folder.is_dir():
             reason = f"was trained on {folder}, which does not exist here"
-            raise InputError(f"{path} {reason}: name the data-bin folder, or put it there")
+            raise InputError(f"{path} {reason}: name the data-bin folder{option}, or put it there")
         first = first or folder
         if folder.resolve() != first.resolve():
             reason = f"was trained on {first} and {path} on {folder}"
-            raise InputError(f"{paths[0]} {reason}: name the folder whose dictionaries all of them use")
+            raise InputError(f"{paths[0]} {reason}: name the folder whose dictionaries all of them use{option}")
     return first
 
 

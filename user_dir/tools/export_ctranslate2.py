@@ -54,7 +54,7 @@ def refuse(path: pathlib.Path, cfg) -> None:
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         faults.append("no table of keys and one of values that all heads of a layer share")
     if relative != cfg.no_token_positional_embeddings:
-        faults.append("both distances and sinusoids, or neither")
+        faults.append("both distances and sinusoids" if relative else "neither distances nor sinusoids")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
         faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):

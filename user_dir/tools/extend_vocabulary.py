@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         languages = infer_language_pair(str(args.data)) if args.data.is_dir() else (None, None)
     if not all(languages):
         raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder")
-    earlier = args.old or data_of([args.checkpoint])
+    earlier = args.old or data_of([args.checkpoint], " (--old)")
     read = CheckedTranslationTask.load_dictionary
     old, new = ([read(str(folder / f"dict.{name}.txt")) for name in languages] for folder in (earlier, args.data))
     added = [*map(new_words, old, new)]

@@ -167,7 +167,7 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
 @exit_in_one_line("nmt-plot-training")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-plot-training", __doc__)
-    parser.add_argument("logs", nargs="+", type=pathlib.Path)
+    parser.add_argument("logs", nargs="+", type=pathlib.Path, help="logs of trainings, or the folders of runs")
     given = "a name for each log (default: the log's, or its folder's if all logs are called the same)"
     parser.add_argument("--names", nargs="+", help=given)
     values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
@@ -181,6 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_picture(parser)
     args = parser.parse_args(arguments)
     refuse_missing_folder(args.output)
+    args.logs = [path / "train.log" if path.is_dir() else path for path in args.logs]
     if args.names and len(args.names) != len(args.logs):
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
     logs = [read_log(path) for path in args.logs]

@@ -1,5 +1,6 @@
 """Model, encoder and decoder: fairseq's, with layers chosen from the configuration."""
 
+import dataclasses
 import functools
 
 import torch
@@ -79,7 +80,7 @@ class TransformerModel(TransformerModelBase):
         """Called for a copy, which has no optimizer yet; torch's copies of parameters have no `param_group`."""
         super().__setstate__(state)
         if self.branch_training is not None:
-            self.branch_training.adopted = False
+            self.branch_training = dataclasses.replace(self.branch_training, adopted=False)
             self.mark_branch_weights()
 
     def mark_branch_weights(self) -> None:

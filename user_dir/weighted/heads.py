@@ -91,9 +91,8 @@ class BranchWeightedAttention(MultiheadAttention):
             draws = [torch.empty_like(w).exponential_() for w in weights]  # uniform over the simplex
             weights = tuple(draw / draw.sum() for draw in draws)
         if self.top:
-            best = weights[1].argsort(descending=True, stable=True)[
-                : self.top
-            ]  # of equal ones, the first on any device
+            # Of equal ones, the first on any device.
+            best = weights[1].argsort(descending=True, stable=True)[: self.top]
             kept = torch.zeros_like(weights[1]).index_fill(0, best, 1.0)
             weights = tuple(w * kept for w in weights)
         return weights

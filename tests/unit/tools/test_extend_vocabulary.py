@@ -79,7 +79,7 @@ def test_what_is_refused(saved, longer, refusal, tmp_path):
     state = torch.load(path, weights_only=False)
     state["cfg"]["task"]["data"] = "nowhere/data-bin"
     torch.save(state, tmp_path / "moved.pt")
-    refusal(tool.main, tmp_path / "moved.pt", "--data", data, *output, match="nowhere/data-bin, .*: name")
+    refusal(tool.main, tmp_path / "moved.pt", "--data", data, *output, match=r"nowhere/data-bin, .*: name .*\(--old\)")
     assert not (tmp_path / "extended.pt").exists()
 
 

@@ -1,5 +1,7 @@
 """python -m user_dir.tools.plot_training: what is drawn of fairseq's logs; bad input is one line."""
 
+import re
+
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -20,8 +22,7 @@ def test_curves(log):
 
 def test_picture(fairseq_log, steps, tmp_path, capsys):
     logs = [str(fairseq_log(tmp_path / f"{kind}.log", kind, steps, header=True)) for kind in ("simple", "json")]
-    (tmp_path / "simple.log").rename(tmp_path / "train.log")
-    tool.main([str(tmp_path), logs[1], "--output", str(tmp_path / "training.png")])
+    tool.main([*logs, "--output", str(tmp_path / "training.png")])
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"{tmp_path / 'training.png'}\n"
 
@@ -117,6 +118,14 @@ def test_a_name_for_each_log(capsys):
     with pytest.raises(SystemExit):
         tool.main(["a.log", "b.log", "--names", "a", "--output", "a.png"])
     assert "2 logs and 1 --names" in capsys.readouterr().err
+
+
+def test_folders_of_runs(fairseq_log, steps, tmp_path, capsys):
+    for run in ("a.1", "a.2"):
+        (tmp_path / run).mkdir()
+        fairseq_log(tmp_path / run / "train.log", "simple", steps)
+    tool.main([str(tmp_path / "a.1"), str(tmp_path / "a.2"), "--reach", "--output", str(tmp_path / "a.png")])
+    assert re.findall(r"^\| (a\.\d) \|", capsys.readouterr().out, re.MULTILINE) == ["a.1", "a.2"]
 
 
 def test_default_names(tmp_path):

@@ -67,10 +67,12 @@ class System:
 
         Empty where two runs have the same seed, or a path has none.
         """
-        paths = [str(run.path) for run in self.runs]
-        seeds = [(re.findall(r"seed(\d+)", path) or re.findall(r"\d+", path))[-1:] for path in paths]
-        by_seed = {seed: score for (seed,), score in zip(seeds, scores)} if all(seeds) else {}
-        return by_seed if len(by_seed) == len(scores) else {}
+        for pattern in (r"seed(\d+)", r"(\d+)"):
+            seeds = [re.findall(pattern, str(run.path))[-1:] for run in self.runs]
+            by_seed = {seed: score for (seed,), score in zip(seeds, scores)} if all(seeds) else {}
+            if len(by_seed) == len(scores):
+                return by_seed
+        return {}
 
 
 def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metric]]:

@@ -52,12 +52,11 @@ def number(text: str | float | None) -> float | list[float]:
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """{train_inner, train, valid, …: {number of updates: {name: value}}}.
 
-    path: the log, or the folder of a run. What a resumed training did again counts as done then.
+    What a resumed training did again counts as done then.
 
     Raises:
         InputError: if there is nothing of a training in it
     """
-    path = path / "train.log" if path.is_dir() else path
     found, clock = defaultdict(dict), {0: 0.0}
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
