@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Once(argparse.Action):
-    """Stores the files of an option, which argparse would let replace those of the same option before it."""
+    """Stores an option's files, and refuses a second use, where argparse would keep only the last."""
 
     def __call__(self, parser, options, files, option):
         if getattr(options, self.dest):

@@ -3,9 +3,9 @@
     python examples/g2p.py prepare FOLDER SOURCE [PAIRS] RAW      # letters and sounds, separated by spaces
     python examples/g2p.py score RAW TRANSLATIONS                 # word error rate, compared with the published output
 
-The published output has the correct sounds and theirs, in another order and without the words. It is paired with ours
-by the correct sounds. Among words that sound alike, their correct outputs are paired with our correct ones, so that the
-test sees the smallest possible difference.
+The published output has the correct sounds and its own, in another order and without the words. It is paired with ours
+by the correct sounds. Among words that sound alike, its correct outputs are paired with our correct ones, so that the
+difference is the smallest possible.
 """
 
 import collections

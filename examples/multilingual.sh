@@ -4,7 +4,7 @@
 #
 #   TARGET=en FAMILY=vaswani_transformer examples/multilingual.sh [--dry-run] [options of fairseq-train]
 #
-# TARGET is en, or mul (several languages) for English into both. MERGES=8000 are BPE's, of all languages together.
+# TARGET is en, or mul (several languages) for English into both. MERGES=8000 sets BPE's merges for all languages.
 # recipe.sh explains the other variables; the model and its settings are those of ted.sh for one pair.
 set -euo pipefail
 

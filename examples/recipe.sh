@@ -304,7 +304,7 @@ average_what_there_is() {  # where training ended before there were enough check
   [[ " ${averaged[*]} " == *" --last "* ]] || return 0
   average_last "$AVERAGE" "${averaged[-1]}"
   [[ " ${averaged[*]} " == *" --last $AVERAGE "* ]] ||
-    echo "# training ended with fewer checkpoints than the $AVERAGE that are averaged"
+    echo "# training ended with fewer than $AVERAGE checkpoints, so fewer are averaged"
 }
 
 check_training() {

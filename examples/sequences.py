@@ -1,9 +1,9 @@
 """The parts of sequences.sh that are not commands of fairseq:
 
     python examples/sequences.py prepare TASK [FOLDER] RAW  # {train,valid,test}.{input,output}; FOLDER: SCAN
-    python examples/sequences.py score RAW TRANSLATIONS     # exact match; longer outputs than in training apart
+    python examples/sequences.py score RAW TRANSLATIONS     # exact match; outputs longer than in training separately
 
-The generated tasks are the same on every machine. Their test set has 1,000 new inputs with lengths of the training set,
+The generated tasks are the same on every machine. Their test set has 1,000 new inputs of the training set's lengths,
 and 1,000 longer ones.
 """
 

@@ -5,9 +5,9 @@
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed
 where they differ. Besides the scores of a record there is the lowest validation loss. A difference is from the first
-row with the same data, over the seeds that both have; p is of a paired t-test over them. The table called "families"
-has a row for each family, and the columns that groups name for the front page: the last of their scores. The one called
-"commands" is of the records that tests/benchmarks/commands.py keeps.
+row with the same data, over the seeds that both have; p is of a paired t-test over them. The table "families" has a row
+for each family, and a column for each `front_page` entry of a group, with the last of its scores. The table "commands"
+has the records of tests/benchmarks/commands.py.
 """
 
 import argparse

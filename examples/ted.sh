@@ -5,7 +5,7 @@
 #
 #   SOURCE=gl FAMILY=vaswani_transformer examples/ted.sh [--dry-run] [options of fairseq-train]
 #
-# SOURCE is gl or az; MERGES=4000 are BPE's, of both languages together. recipe.sh explains the other variables.
+# SOURCE is gl or az; MERGES=4000 sets BPE's merges for both languages. recipe.sh explains the other variables.
 set -euo pipefail
 
 source=${SOURCE:-gl} target=en MERGES=${MERGES:-4000}

@@ -72,7 +72,7 @@ def codes_of(prepared: Preparation, source: str) -> pathlib.Path:
 
 
 def vocabulary_of(codes: pathlib.Path) -> pathlib.Path:
-    """The dictionary beside subword codes, to which subwords are limited, of own text and with `prepare.py --like`."""
+    """The dictionary that limits subwords, beside the codes of own text and of `prepare.py --like`."""
     return codes.with_name(codes.name.replace("codes", "vocabulary"))
 
 

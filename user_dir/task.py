@@ -57,14 +57,14 @@ class CheckedTranslationTask(TranslationTask):
     - It searches with BeamSearchGenerator, and offers the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind, --curriculum ends after its epochs, and
       --valid-subset may name the training set.
-    - --patience and the clock in the log count on over restarts; --valid-pairs validates on a sample.
+    - --patience and the log's clock continue after restarts; --valid-pairs validates on a sample.
     - After the last epoch of --max-epoch it validates and saves in any case.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers.
     """
 
     epochs = None  # the iterator over the training set
     curriculum = 0  # epochs that are not shuffled
-    of_checkpoint = False  # it is there to use a model, and has the options of that model's training
+    of_checkpoint = False  # whether it serves a trained model, and has the options of that training
 
     @classmethod
     def setup_task(cls, cfg, from_checkpoint=False, **kwargs):
@@ -79,7 +79,7 @@ class CheckedTranslationTask(TranslationTask):
         """As fairseq's; raises InputError for a damaged file."""
         try:
             return super().load_dictionary(filename)
-        except Exception as error:  # of another encoding fairseq raises it without a class of its own
+        except Exception as error:  # for another encoding fairseq raises a bare Exception
             reason = " ".join(str(error).split())  # it quotes a line
             raise InputError(f"{filename} is no dictionary ({reason}): prepare the data again") from error
 
@@ -87,7 +87,7 @@ class CheckedTranslationTask(TranslationTask):
         """As fairseq's; where a training loads it, the training set gets --bpe-dropout, and others --valid-pairs.
 
         Raises:
-            InputError: for options that cannot be followed (see bpe_dropout.py)
+            InputError: for a negative --valid-pairs, or as with_bpe_dropout
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.of_checkpoint:
@@ -144,12 +144,13 @@ class CheckedTranslationTask(TranslationTask):
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=None, **kwargs):
         """As fairseq's; one iterator makes the batches of all epochs of a training.
 
-        No sentence is left out but in training, for which fairseq gives `update_epoch_batch_itr`. (It omits the last
-        ones if their number is not divisible by --required-batch-size-multiple.)
+        Only training, for which fairseq gives `update_epoch_batch_itr`, may omit the last sentences, if
+        their number is not divisible by --required-batch-size-multiple.
 
         With --update-epoch-batch-itr True fairseq makes an iterator for each epoch. Each is part of a reference cycle
         (its sampler holds a method of it) and owns a worker process, which lives until Python's garbage collector finds
-        the cycle, dozens of epochs later. Without, validation on the training set takes batches from the training.
+        the cycle, dozens of epochs later. Without that option, validation on the training set takes batches from the
+        training.
         """
         if update_epoch_batch_itr is None:
             kwargs["required_batch_size_multiple"] = 1

@@ -37,7 +37,7 @@ class OwnFiles:
             check_parallel(*pair)
         if {"valid", "test"} <= self.files.keys() and any(map(Path.samefile, self.files["valid"], self.files["test"])):
             raise PreparationError(
-                "--valid and --test have a file in common, which would choose what it tests; give two"
+                "--valid and --test share a file, so the test set would choose the checkpoint; give two"
             )
         # The split must not depend on the direction, so the alphabetically first language decides.
         if self.languages[0] > self.languages[1]:

@@ -1,4 +1,4 @@
-"""An earlier preparation, whose tokens, subwords and dictionaries those of other text are to be (--like)."""
+"""An earlier preparation, whose tokenisation, subwords and dictionaries other text is to share (--like)."""
 
 import itertools
 import json

@@ -54,7 +54,7 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
 
 
 def cached(file: Path, remote: Remote, bring: Callable[[Path], Path]) -> Path:
-    """The file, verified; `bring` gets it, verified, by one process at a time, where it is not there."""
+    """The file, verified; if missing, one process at a time gets it by `bring`, which verifies it."""
     if not file.is_file():
         with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
             if not file.is_file():  # another process may have brought it meanwhile

@@ -27,7 +27,7 @@ from .tokenising import LANGUAGES, tokenise_lines, tokeniser
 
 VOCABULARY = "vocabulary"  # in bpe/, with --like or of own text: no subword is made that this dictionary lacks
 DISK_FACTOR = 8  # bytes written by all stages per byte of text; 7 were measured on Tatoeba
-MANY = 1 / 4  # the share of pairs dropped by a stage from which on the user is warned
+MANY = 1 / 4  # the user is warned if a stage drops at least this share of its pairs
 FEW = 50  # the user is warned of fewer validation or test pairs
 
 
@@ -85,7 +85,7 @@ class Preparation:
                 self.end_workers()  # none may write after the lock is released
 
     def end_workers(self) -> None:
-        """Ctrl-C has no effect meanwhile: within `shutdown` it would make this process wait for ever."""
+        """Ends the workers, ignoring Ctrl-C, which would make this process wait in `shutdown` for ever."""
         if threading.current_thread() is not threading.main_thread():  # others have no signals
             return self.pool.shutdown(cancel_futures=True)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -150,7 +150,7 @@ class Preparation:
             raise PreparationError(f"{self.output}: needs {needed:,} bytes of disk space, {free:,} are free; free some")
 
     def raw(self, folder: Path) -> dict:
-        """The sentences of the source, unchanged."""
+        """Cleans and splits the source's pairs."""
         self.check_space()
         self.source.fetch(self.cache, self.mirror)
         cleaner = Cleaner(self.max_length, self.max_ratio)
@@ -195,9 +195,9 @@ class Preparation:
     def bpe(self, folder: Path) -> dict:
         """All texts in subwords, whose codes are learned from the training texts or are those of `like`.
 
-        A merge whose result is a part of larger merges wherever the training text has it would be unknown to the model;
-        with few pairs there are many. In other parts of own text such a subword is split. Corpora of the registry have
-        codes alone, as published experiments have.
+        A subword that the training text has only within larger ones would be unknown to the model; with few pairs there
+        are many. In other parts of own text such a subword is split. Corpora of the registry have codes alone, as
+        published experiments have.
         """
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         for _ in range(min(self.workers, 2)):  # learning uses one core only; data_bin needs at most two for long

@@ -42,9 +42,9 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
             subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
         merges = sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
     if not merges:
-        raise PreparationError("no two letters are together twice in the training text: no subwords to learn; add text")
+        raise PreparationError("no pair of letters occurs twice in the training text: no merges to learn; add text")
     if merges < operations:
-        print(f"{merges:,} merges of {operations:,}: then no two subwords are together twice")
+        print(f"learned {merges:,} of {operations:,} merges: no other subword pair occurs twice")
     return merges
 
 

@@ -1,9 +1,9 @@
 """Moses punctuation normalisation and tokenisation, by sacremoses.
 
 Moses' defaults are kept, so texts look as in fairseq's own recipes: special characters are escaped (&apos;), and
-hyphens inside words stay. sacremoses' MosesDetokenizer reverts both. Results equal those of sacremoses' command line,
-byte by byte, but take less time, mainly because the tokens of repeated words are cached: its fifty or so regular
-expressions are slow, and a word's tokens hardly ever depend on the next word (tests/benchmarks/data_prep.py).
+hyphens inside words stay. sacremoses' MosesDetokenizer undoes the escapes. Results equal those of sacremoses' command
+line, byte by byte, but take less time, mainly because the tokens of repeated words are cached: its fifty or so regular
+expressions are slow, and a word's tokens rarely depend on the next word (tests/benchmarks/data_prep.py).
 """
 
 import functools

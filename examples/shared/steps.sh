@@ -234,7 +234,7 @@ step() {  # name [remedy if it fails]
   set -e
   [ $status != 0 ] || return 0
   case $status in 130 | 141) exit $status ;; esac  # Ctrl-C, or nobody reads the output
-  # Nothing is trained yet, so that other options may follow, and the record is not of this try.
+  # Nothing is trained yet, so other options may follow, and the record omits this try.
   if [ "$1" = train ] && [ ! -e "$run/checkpoint_last.pt" ]; then
     [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,precision,starts.jsonl}
     [ ! -e "$run/$log" ] || mv -f "$run/$log" "$run/failed.$log"

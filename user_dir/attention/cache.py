@@ -7,7 +7,7 @@ decoder passes to all of its layers. B counts rows: the beams of all sentences.
 import torch
 from torch import Tensor
 
-# Entry of the incremental state while the decoder reorders it: `answers`, by which the caches share comparisons.
+# Key of the incremental state while the decoder reorders it; the entry, `answers`, lets caches share comparisons.
 ONE_ORDER = "one order"
 
 
@@ -45,7 +45,7 @@ class Cache:
 
 
 class SourceCache:
-    """Keys and values of the source, kept once per sentence; the queries of all its beams are queries to that."""
+    """Keys and values of the source, kept once per sentence and shared by the queries of all its beams."""
 
     def __init__(self, k: Tensor, v: Tensor, mask: Tensor | None, beams: int):
         self.k, self.v, self.mask, self.beams = k, v, mask, beams

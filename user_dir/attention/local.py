@@ -20,7 +20,7 @@ SMALLEST_BLOCK = 16  # products of fewer queries are no faster
 
 
 class LocalAttention:
-    """A mixin before an attention class (`joined`, transformer/layers.py): that attention, to neighbours only.
+    """A mixin before an attention class (`joined`, transformer/layers.py), which it restricts to neighbours.
 
     Args:
         neighbourhood: r; an even number counts as the next odd one, so that there are as many before as after

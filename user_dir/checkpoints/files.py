@@ -44,7 +44,7 @@ def reading(path: pathlib.Path):
 
 
 def save(state: dict, path: pathlib.Path) -> None:
-    """torch.save, which raises a RuntimeError about positions where the disk is full: here it is the OSError before."""
+    """torch.save; a full disk raises the original OSError instead of torch's RuntimeError about positions."""
     try:
         with open(path, "wb") as file:
             torch.save(state, file)

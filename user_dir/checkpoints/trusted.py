@@ -1,4 +1,4 @@
-"""Refuses foreign checkpoints that say anything but what can be trusted.
+"""Refuses foreign checkpoints whose options cannot be trusted.
 
 torch reads weights only, and runs nothing. But a checkpoint also names its model, task and criterion, and some of
 fairseq's (convolutional models, wav2vec, ctc, …) call eval() on their options. This module allows those that are known
@@ -57,7 +57,7 @@ def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None)
         unset = value is None or isinstance(value, str) and not value
         too_large = most and not (unset or isinstance(value, int) and value <= most[0])
         if too_large or as_dict(value) is not None:  # fairseq-train saves no options within an option
-            reason = "which fairseq would run, or build without end: do not use it"
+            reason = "which fairseq would run, or build for hours: do not use it"
             raise InputError(f"{source} has {option} {value}, {reason}")
 
 

@@ -4,8 +4,8 @@
     e_ij = x_i W^Q (x_j W^K + a^K_ij)ᵀ / √d_z,     α_i = softmax(e_i)                         (eq. 4)
     a^K_ij = w^K_clip(j−i, k),   a^V_ij = w^V_clip(j−i, k),   clip(x, k) = max(−k, min(k, x))  (section 3.2)
 
-The plain loop is `relative_attention` in tests/equations.py. The published method gathers a_ij into [n, n, d_z]. Here a
-query meets the 2k+1 rows of a table instead of n vectors; kernel.py has the method and its derivative.
+The plain loop is `relative_attention` in tests/equations.py. The published method gathers a_ij into [n, n, d_z]. Here
+the 2k+1 rows of a table replace the n vectors of a query; kernel.py has the method and its derivative.
 
 Two variants of Ontañón et al. 2022 (https://arxiv.org/abs/2108.04378, section 4.1): a scalar for each distance,
 e_ij = x_i W^Q (x_j W^K)ᵀ / √d_z + b_clip(j−i, k), as in Raffel et al. 2020 (section 2.1) but clipped like Shaw's; and
@@ -82,7 +82,7 @@ class RelativeMultiheadAttention(MultiheadAttention):
         return heads, weights
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Called by fairseq; `attend` takes its queries for successive positions, so beams are not grouped."""
+        """Does nothing: beams are not grouped, because `attend` expects queries at successive positions."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
         """As MultiheadAttention.attend, by eq. 3–4."""

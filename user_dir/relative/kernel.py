@@ -24,9 +24,9 @@ from torch import Tensor
 from ..attention.masks import additive
 from ..kernels.dropout import random_mask
 
-SCORES = 2**19  # so many are computed at a time on a CPU, because they fit its cache
+SCORES = 2**19  # computed at a time on a CPU, because so many fit its cache
 QUERIES = 64  # in a block
-KEPT = 256  # up to so many keys the weights are kept for the derivative, beyond that computed again
+KEPT = 256  # with at most this many keys weights are kept for the derivative, else computed again
 
 
 class Block(NamedTuple):
@@ -72,7 +72,7 @@ class RelativeAttention(torch.autograd.Function):
                 part(all_weights, group, block.queries)[..., block.seen] = weights
         if table_v is not None:
             z.flatten(1, 2).baddbmm_(sums.flatten(1, 2), table_v)
-        ctx.mask = mask  # not saved with them: what a validation under inference_mode made cannot be
+        ctx.mask = mask  # save_for_backward refuses a mask that a validation made under inference_mode
         ctx.save_for_backward(q, k, v, table_k, table_v, sums, *kept)
         if need_weights:
             all_weights = all_weights.transpose(0, 1).to(ctx.narrow)
@@ -141,7 +141,7 @@ def part(x: Tensor | None, group: tuple[slice, slice], positions: slice) -> Tens
 
 
 def add_by_distance(scores: Tensor, of_table: Tensor | None, block: Block) -> None:
-    """Adds the one of r numbers of a query that stands at a key's distance: scores [p, T, S], of_table [p, T, r]."""
+    """Adds to each score its query's number for the key's distance: scores [p, T, S], of_table [p, T, r]."""
     if of_table is not None:
         near = scores[..., block.near]
         near.add_(of_table.flatten(1).index_select(1, block.index).view(near.shape))
@@ -174,7 +174,7 @@ def slices(length: int, size: int) -> list[slice]:
 
 
 def blocks(length: int, positions: int, mask: Tensor | None, radius: int, first_query: int, device) -> list[Block]:
-    """The blocks of a sentence; on CPUs without the keys after the last that a mask lets any query of theirs see."""
+    """The blocks of a sentence; on CPUs each without the last keys, if a mask hides them from all its queries."""
     visible, found = None, []
     if mask is not None and mask.size(-2) == length > QUERIES and device.type == "cpu":
         visible = (mask > float("-inf")).sum_to_size(length, positions)

@@ -2,7 +2,7 @@
 
 Besides the model the folder holds the preparation of its text (manifest.json, bpe/) and, in translator.json, the
 languages, the longest sentence, the run's settings of beam search and which checkpoint it is. Neither torch nor fairseq
-need to be installed.
+has to be installed.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def fingerprint(checkpoint: pathlib.Path) -> str | None:
 
 
 def write_facts(folder: pathlib.Path, data: pathlib.Path, facts: dict) -> None:
-    """Writes into `folder` the files that translate text for a model trained on `data`.
+    """Writes into `folder` what a translator needs besides the model trained on `data`.
 
     Args:
         facts: source_lang, target_lang;

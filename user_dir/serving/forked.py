@@ -1,5 +1,5 @@
-"""Work that several processes share: on small models, and few sentences, two processes of one thread do more than two
-threads (tests/benchmarks/README.md)."""
+"""Shares work among processes: with small models two processes of one thread are faster than two threads
+(tests/benchmarks/README.md)."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Text in characters and in a case that the training text has: a model sees all other characters as one, <unk>."""
+"""Respells text in characters and a case that the training text has: a model reads all others as <unk>."""
 
 import unicodedata
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
     python -m user_dir.serving.search_settings RUN/search.json --tokenizer moses --beam 4 --lenpen 1
 
-saves those of fairseq-generate's options that are such settings. They are the run's defaults.
+saves the settings among fairseq-generate's options. They are the run's defaults.
 """
 
 import argparse

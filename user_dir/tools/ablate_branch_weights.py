@@ -2,11 +2,10 @@
 
     nmt-ablate-branch-weights RUN
 
-κ and α are replaced in the trained model, which is not trained again: learned, 1/M each, and drawn at random, where
-each point of the simplex is equally likely (Dirichlet(1, …, 1); the paper does not say how it drew), anew in every
-block, a row for each seed. A row has BLEU of the translations, and the model's loss (in bits) and perplexity on the
-same sentences. BLEU is sacreBLEU of detokenised text, without case if the training data are lower-cased; for data that
-data-prep did not prepare it is BLEU of tokens.
+The model is not trained again. Its κ and α are the learned ones, 1/M each, or drawn for each seed and block uniformly
+from the simplex (Dirichlet(1, …, 1); the paper does not name its distribution). A row has the BLEU of the translations,
+and the model's loss (in bits per token) and perplexity on the same sentences. BLEU is sacreBLEU of detokenised text,
+without case if the training data are lower-cased; for data that data-prep did not prepare it is BLEU of tokens.
 """
 
 import argparse

@@ -41,11 +41,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help=help)
     parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
     add_options(parser)
-    help = "of other sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)"
+    help = "test over sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)"
     parser.add_argument("--test", choices=TESTS, default="bootstrap", help=help)
     help = "text by whose lengths scores are split, e.g. the source (default: the reference)"
     parser.add_argument("--lengths-of", type=pathlib.Path, metavar="FILE", help=help)
-    help = "longest lengths of all buckets but the last (default: five of about one size)"
+    help = "longest length in each bucket but the last (default: five of similar size)"
     parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help=help)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
     args = parser.parse_args(arguments)

@@ -75,7 +75,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
         for name, plain in PLAIN.items():
             if options.get(name, plain) != plain:
                 option = f"--{name.replace('_', '-')} {options[name]}"
-                raise InputError(f"{path} has {option}, which fairseq's {STOCK} has not")
+                raise InputError(f"{path} has {option}, which fairseq's {STOCK} lacks")
     with open_dict(cfg):
         for name in ("arch", "_name"):
             if options.get(name):
@@ -109,7 +109,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-convert-checkpoint", __doc__)
     add_checkpoint(parser)
-    parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family that it becomes one of")
+    parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family to convert it to")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     refuse_missing_folder(args.output)

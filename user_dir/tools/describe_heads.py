@@ -3,14 +3,14 @@
     nmt-describe-heads RUN --subset test
 
 The decoder is fed the reference; there is no search. With a_ij the weight of query i, 1 to T, on key j, 1 to S,
-a row has means over all queries of the set, the </s> at the end of a sentence included, of
+a row has these means over all queries of the set, including each sentence's </s>:
 
-    distance    Σ_j a_ij |i − j|; of encoder-decoder attention Σ_j a_ij |j − i S/T|, from the diagonal, in subwords
-    entropy     −Σ_j a_ij log2 a_ij, in bits: 0 where one key has all, log2 S where all have as much
-    diagonal    a_ii; of encoder-decoder attention Σ_j a_ij where |j − i S/T| ≤ 1
-    previous    a_i,i−1, and
-    next        a_i,i+1; of self-attention
-    delimiters  Σ_j a_ij where key j is </s> or only of punctuation (Unicode's category P)
+    distance    Σ_j a_ij |i − j|; in encoder-decoder attention Σ_j a_ij |j − i S/T|, from the diagonal, in subwords
+    entropy     −Σ_j a_ij log2 a_ij, in bits: 0 if one key has all the weight, log2 S if all have equal weights
+    diagonal    a_ii; in encoder-decoder attention Σ_j a_ij where |j − i S/T| ≤ 1
+    previous    a_i,i−1 (self-attention only)
+    next        a_i,i+1 (self-attention only)
+    delimiters  Σ_j a_ij where key j is </s> or only punctuation (Unicode's category P)
 
 In the decoder position i has read subword i − 1 (the first one </s>) and is about to write subword i. As a key it is
 what it has read; the keys after i are masked, so that "next" is 0.

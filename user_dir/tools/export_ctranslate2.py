@@ -3,9 +3,9 @@
     nmt-export-ctranslate2 RUN --output RUN/ctranslate2 --quantization int8
 
 It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
-the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. CTranslate2 is
-given subwords, such as data-prep leaves in bpe/, and gives subwords; nmt-translate takes the folder for a checkpoint,
-and text as it is. It also takes RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
+the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. It reads and
+writes subwords, such as data-prep's in bpe/; nmt-translate accepts the folder instead of a checkpoint, and plain text.
+It also uses RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
 """
 
 import contextlib
@@ -52,9 +52,9 @@ def refuse(path: pathlib.Path, cfg) -> None:
             faults.append(f"{what} (--{option.replace('_', '-')} {getattr(cfg, option)})")
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
-        faults.append("no table of keys and one of values that all heads of a layer share")
+        faults.append("relative positions other than keys and values in shared tables")
     if relative != cfg.no_token_positional_embeddings:
-        faults.append("both distances and sinusoids" if relative else "neither distances nor sinusoids")
+        faults.append("both distances and position embeddings" if relative else "no positions")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
         faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):

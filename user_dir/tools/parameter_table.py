@@ -2,8 +2,8 @@
 
     nmt-parameter-table --vocabulary 37000
 
-"V that fit" has the sizes of a joint vocabulary with which a model has, rounded, the published number. No paper prints
-the size that it counted: Vaswani et al. 2017 (section 5.1) say "about 37000".
+"V that fit" has the sizes of a joint vocabulary for which the rounded count is the published one. No paper prints the
+size that it counted: Vaswani et al. 2017 (section 5.1) say "about 37000".
 
 --cost adds the floating-point operations of the papers' training: of the paper's updates with 25,000 subwords a side in
 sentences of 25. Vaswani et al. (Table 2) estimate 3.3e18 and 2.3e19, of base and big, from hours and GPUs.
@@ -60,7 +60,8 @@ def vocabularies(row: Row) -> tuple[int, int]:
 @exit_in_one_line("nmt-parameter-table")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-parameter-table", __doc__)
-    parser.add_argument("--vocabulary", type=positive, default=37000, metavar="V", help="(default: %(default)s)")
+    size = "joint vocabulary size (default: %(default)s)"
+    parser.add_argument("--vocabulary", type=positive, default=37000, metavar="V", help=size)
     parser.add_argument("--cost", action="store_true", help="add what training costs; it takes a minute")
     args = parser.parse_args(arguments)
     if args.vocabulary < (least := len(Dictionary())):

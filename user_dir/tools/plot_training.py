@@ -10,8 +10,8 @@ of --log-interval updates, or of an epoch if there are no others), validation a 
 one colour. BLEU is there if fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its
 name there: --values gnorm.
 
---against training-loss draws the validations over the training loss of then (interpolated between its lines; Ahmed et
-al. 2017, figure 2): the lower of two curves belongs to the run that learns less by heart.
+--against training-loss draws each validation over the training loss at its update (interpolated between lines; Ahmed et
+al. 2017, figure 2): the lower of two curves belongs to the run that overfits less.
 
 --reach prints how many updates and seconds each run took to a given validation loss, --cost the floating-point
 operations of each training: those of the model's matrix products for the subwords that it was shown, forward and
@@ -42,7 +42,7 @@ AGAINST = {"updates": "num_updates", "wall": "wall", "training-loss": "training_
 
 
 def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple[list[float], list[float]]:
-    """The value `name` over "num_updates", "wall" (in hours) or "seconds"; points without a number are left out."""
+    """`name` over "num_updates", "wall" (hours), "seconds" or "training_loss"; points without a number are omitted."""
     axis, unit = {"wall": ("wall", 3600), "seconds": ("wall", 1)}.get(against, (against, 1))
     numbers = [values for _, values in sorted(points.items()) if isinstance(values.get(name), float)]
     pairs = [(values[axis] / unit, values[name]) for values in numbers]

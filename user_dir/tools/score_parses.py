@@ -5,14 +5,14 @@
         --words data/wsj/raw/test.words --output trees.mrg
 
 Files are fairseq-generate's output, or plain text with a parse a line, such as (S (NP DT NN )NP (VP VBZ )VP . )S, which
-is how data-prep/treebank.py writes the gold trees. A constituent is right where the gold tree has one of the same label
-over the same words. Words whose gold tag is , : `` '' or . are taken away before, with what is empty without them; TOP
-(S1, ROOT) and part-of-speech tags are not counted; PRT is ADVP; what is there twice has to be found twice.
+is how data-prep/treebank.py writes the gold trees. A constituent is right if the gold tree has one of the same label
+over the same words. Words whose gold tag is , : `` '' or . are removed first, with constituents that this empties; TOP
+(S1, ROOT) and part-of-speech tags are not counted; PRT counts as ADVP; a repeated constituent must be found as often.
 
-exact      parses all of whose constituents are right, and which lack none
-repaired   parses that are no tree over the sentence's words. They are made one and scored as that: what is open is
+exact      parses with exactly the counted constituents of the gold tree
+repaired   parses that are not a tree over the sentence's words. They are scored after a repair: open constituents are
            closed, symbols that fit nowhere are left out, words without a tag go to the end of the outermost
-           constituent (the rule is that of `repaired` below)
+           constituent (`repaired` below states the rule)
 
 Inside, trees are lists of symbols, each of which opens a constituent, closes one, or is a word's part-of-speech tag.
 """
@@ -35,7 +35,7 @@ EQUAL = {"PRT": "ADVP"}
 
 
 def tags(tree: list[str]) -> list[str]:
-    """Those of the words."""
+    """The part-of-speech tags."""
     return [symbol for symbol in tree if symbol[0] not in "()"]
 
 
@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> None:
     if args.output:
         sentences = [line.split() for line in read_lines(args.words)]
         if [*map(len, sentences)] != [len(tags(parse)) for parse in written]:
-            reason = f"{args.words} has not the words of the gold trees"
+            reason = f"{args.words} does not match the gold trees"
             raise InputError(f"{reason}: give --words FILE of the same test set")
         lines = "".join(f"{bracketed(*pair)}\n" for pair in zip(written, sentences))
         write(args.output, lambda file: file.write_text(lines, encoding="utf-8"))

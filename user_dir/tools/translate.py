@@ -7,10 +7,9 @@
     nmt-translate RUN        # asks for a line at a time; Ctrl-D ends it
 
 Text is prepared as data-prep prepared the training data, by the manifest.json beside the data-bin folder of the
-training, and the translation is joined and detokenised. A line ends with a newline and with nothing else; an empty line
-stays empty. The sentences of a line are translated one by one, and their translations joined. Words that are in no
-subword of the training are <unk>. A file or a pipe is read 2,000 lines at a time, which are sorted by length to be
-translated.
+training, and the translation is joined and detokenised. Only a newline ends a line; an empty line stays empty. The
+sentences of a line are translated one by one, and their translations are joined. Subwords that the dictionary lacks
+are <unk>. A file or a pipe is read 2,000 lines at a time, which are sorted by length for the translation.
 
 If RUN/ctranslate2 was exported from this very checkpoint, CTranslate2 translates, and the answer comes in a second;
 else torch and fairseq do, which take several to start.
@@ -112,7 +111,7 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = new_parser("nmt-translate", __doc__)
-    add_checkpoint(parser, ", or a folder of export_ctranslate2's")
+    add_checkpoint(parser, ", or an export for CTranslate2")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
     help = "write to this file, which is there when all is done (default: standard output)"

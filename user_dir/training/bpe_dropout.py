@@ -34,7 +34,7 @@ class Segmenter:
         self.codes.vocab = {*dictionary.symbols}
 
     def segment(self, tokens: Tensor) -> Tensor:
-        """The words of tokens [S] in other subwords, [S']; draws from Python's `random`."""
+        """tokens [S] segmented anew, [S'] (unchanged if S' > longest); draws from Python's `random`."""
         subwords = []
         word = []
         for subword in tokens.tolist():
@@ -84,7 +84,7 @@ def with_bpe_dropout(pairs: LanguagePairDataset, task) -> BPEDropout:
     """The training set `pairs` of a translation task, with its options --bpe-dropout and --bpe-dropout-side.
 
     Raises:
-        InputError: if there are no subword codes beside the data, for word alignments, and for no probability
+        InputError: if the manifest or subword codes are missing, or options are invalid or contradictory
     """
     cfg = task.cfg
     if not cfg.bpe_dropout:

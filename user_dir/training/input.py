@@ -183,7 +183,7 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     arch = checkpoint_files.options(state, "model").get("arch")
     if "branch_weights" in differ and getattr(model.cfg, "branched_attention", "none") != "none":
         form = f"--branch-weights {model.cfg.branch_weights}"
-        raise InputError(f"{path} holds another model ({arch}{others}): it has not the κ and α of {form}")
+        raise InputError(f"{path} holds another model ({arch}{others}): it lacks the κ and α of {form}")
     for name in [*there, *here]:
         if there.get(name) != here.get(name):
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"

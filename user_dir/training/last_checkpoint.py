@@ -28,11 +28,11 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 def prepare_last_checkpoint(options, task) -> None:
     """Makes fairseq-train with `options` and `task` continue where its checkpoint stopped.
 
-    With --update-epoch-batch-itr True that is as if it had not stopped; without, fairseq makes other batches if that
-    was after the first epoch. A half-written checkpoint_last.pt is replaced; a complete file is only read.
+    With --update-epoch-batch-itr True it goes on as if it had not stopped; otherwise fairseq makes other batches if it
+    stopped after the first epoch. A half-written checkpoint_last.pt is replaced; a complete file is only read.
 
     Raises:
-        InputError: if it is half written and there is no other
+        InputError: if no complete checkpoint can replace a half-written one
     """
     several = distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)

@@ -1,4 +1,4 @@
-"""Counts on over restarts: the validations of --patience, and the seconds in the log.
+"""Continues counts after restarts: the validations of --patience, and the seconds in the log.
 
 fairseq counts the validations without improvement in attributes of its command's function, which end with the process:
 a training that is interrupted often would never stop (https://github.com/facebookresearch/fairseq/issues/3531).
@@ -55,6 +55,6 @@ def seconds_so_far() -> float:
 
 
 def continue_clock(seconds: float) -> None:
-    """Counts on from `seconds`; fairseq stops the meter when it loads a checkpoint, and logs 0 from then on."""
+    """Continues from `seconds`; fairseq stops the meter when it loads a checkpoint, and logs 0 from then on."""
     if clock() is not None:
         clock().start_time = time.perf_counter() - seconds

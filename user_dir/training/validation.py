@@ -5,7 +5,7 @@ from fairseq.data import BaseWrapperDataset, LanguagePairDataset
 
 
 def sample(pairs: int, size: int) -> np.ndarray:
-    """The numbers of `size` of so many pairs."""
+    """Draws `size` indices below `pairs`, always the same."""
     return np.random.RandomState(1).permutation(pairs)[:size]
 
 

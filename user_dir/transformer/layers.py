@@ -95,7 +95,7 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         self.need_attn = False  # the decoder requests the weights of a layer by the argument need_attn
 
     def make_generation_fast_(self, **kwargs) -> None:
-        """fairseq's would make every layer return its weights, of which --print-alignment prints one layer's."""
+        """Does nothing; fairseq's makes every layer return weights, though --print-alignment prints one layer's."""
 
     def build_self_attention(self, embed_dim, cfg, **kwargs):
         return self.build(cfg, "self", self_attention=True)

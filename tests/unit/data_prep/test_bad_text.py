@@ -110,7 +110,7 @@ REFUSED = {
         PAIRS,
         PAIRS,
         ["--valid", "{folder}/a.fr", "{folder}/b.en", "--test", "{folder}/a.fr", "{folder}/b.en"],
-        "--valid and --test have a file in common",
+        "--valid and --test share a file",
     ),
     "a folder for a text": (PAIRS, PAIRS, ["--test", "{folder}", "{folder}/a.fr"], "no such file; check the path"),
     "uneven valid": (

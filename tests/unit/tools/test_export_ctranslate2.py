@@ -136,9 +136,9 @@ def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--ensemble", "x.pt"], "is a folder of export_ctranslate2's: leave --ensemble out"),
-        (["--autocast", "off"], "leave --autocast out"),
-        (["--lenpen-form", "vaswani"], "leave --lenpen-form out"),
+        (["--ensemble", "x.pt"], "is an export for CTranslate2: omit --ensemble"),
+        (["--autocast", "off"], "omit --autocast"),
+        (["--lenpen-form", "vaswani"], "omit --lenpen-form"),
         (["--device", "cuda"], "CTranslate2 cannot use .*: "),
     ],
 )
@@ -205,13 +205,17 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
 @pytest.mark.parametrize(
     "family, options, words",
     [
-        ("relative_transformer", {}, "no table of keys and one of values that all heads of a layer share"),
-        ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "no table of keys and one of values"),
+        ("relative_transformer", {}, "relative positions other than keys and values in shared tables"),
+        (
+            "relative_transformer",
+            {**SHARED, "relative_positions": "keys"},
+            "relative positions other than keys and values",
+        ),
         ("relative_transformer", {**SHARED, "relative_attention": "all"}, "distances in encoder–decoder attention"),
-        ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "both distances and sinusoids"),
+        ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "both distances and position embeddings"),
         ("weighted_transformer", {}, r"branches with weights \(--branched-attention self\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),
-        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "neither distances nor sinusoids"),
+        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "no positions"),
         ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),
         ("vaswani_transformer", {"attention_key_dim": 3}, r"keys of another size .*\(--attention-key-dim 3\)"),
         ("vaswani_transformer", {"restricted_attention": "both"}, "self-attention to a neighbourhood"),

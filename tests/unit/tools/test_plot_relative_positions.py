@@ -87,7 +87,7 @@ def test_map_of_scalars(checkpoint):
         ("plain", "has no relative positions"),
         ("missing", "there is no checkpoint"),
         ("garbage", "is not a readable fairseq checkpoint"),
-        ("format", "no picture can be written as xyz"),
+        ("format", "matplotlib cannot write xyz"),
         ("folder", "there is no folder"),
     ],
 )

@@ -149,8 +149,8 @@ def test_the_command(files, parsed, cells, capsys):
         (["plain", "--gold", "trees"], ["--gold, gold tree 1: (S (NP (DT the)", "raw/test.brackets"]),
         (["plain", "--gold", "gap"], ["--gold, gold tree 2: an empty line"]),
         (["log", "--output", "out"], ["--output and --words go together"]),
-        (["log", "--output", "out", "--words", "words"], ["words has not the words of the gold trees", "--words FILE"]),
-        (["log", "--output", "out", "--words", "one"], ["one has not the words of the gold trees"]),
+        (["log", "--output", "out", "--words", "words"], ["words does not match the gold trees", "--words FILE"]),
+        (["log", "--output", "out", "--words", "one"], ["one does not match the gold trees"]),
     ],
 )
 def test_bad_input(files, parsed, refusal, capsys, options, parts):

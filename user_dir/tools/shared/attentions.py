@@ -48,7 +48,7 @@ def attentions_of(model, name: str) -> list[MultiheadAttention]:
 
 @contextlib.contextmanager
 def observed(pairs: list[tuple[MultiheadAttention, Callable[[Tensor], object]]]):
-    """Within it each function is called with the weights [B, h, T, S] of each call of its attention."""
+    """A context in which each function receives the weights [B, h, T, S] of each call of its attention."""
     for attention, see in pairs:
         attention.observers.append(see)
     try:
@@ -60,7 +60,7 @@ def observed(pairs: list[tuple[MultiheadAttention, Callable[[Tensor], object]]])
 
 @torch.no_grad()
 def attention_weights(model, attentions: list[MultiheadAttention], source: Tensor, target: Tensor) -> list[Tensor]:
-    """[h, T, S] of each while `model` reads source [S] and is made to write target [T], both ending in </s>."""
+    """The weights [h, T, S] of each attention while `model` reads source [S] and is fed target [T], ending in </s>."""
     weights = [[] for _ in attentions]
     with observed([(attention, found.append) for attention, found in zip(attentions, weights)]):
         model(source[None], torch.tensor([len(source)]), target.roll(1)[None])

@@ -16,7 +16,7 @@ EXPORT = "ctranslate2"  # the folder beside a checkpoint
 
 
 class ImportedWhenCalled(types.ModuleType):
-    """Has for each function of the module of its name one that imports the module when it is called."""
+    """A stand-in for the module of its name: each function imports the module when called."""
 
     def __getattr__(self, function: str):
         if function.startswith("__"):
@@ -26,7 +26,7 @@ class ImportedWhenCalled(types.ModuleType):
 
 @contextlib.contextmanager
 def imported_when_called(*names: str) -> Iterator[None]:
-    """Within it `from NAME import function` gives a function that imports NAME when it is called.
+    """A context in which `from NAME import function` gives a function that imports NAME when called.
 
     fairseq's classification tasks import scikit-learn and SciPy for their scores: more than half of the time that
     fairseq's own import takes.
@@ -45,7 +45,7 @@ def imported_when_called(*names: str) -> Iterator[None]:
 
 
 def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None:
-    """--autocast where nobody chose: that of the training (None), but "off" where bfloat16 gains nothing."""
+    """The default of --autocast: that of the training (None), or "off" where bfloat16 gains nothing."""
     from ...serving.models import load, options
     from ...serving.translator import torch_device
     from ..precision import faster
@@ -85,12 +85,12 @@ def opened(args: argparse.Namespace) -> TextTranslator:
     given = {"pretokenised": args.pretokenised, "device": args.device}
     if (args.checkpoint / FACTS).exists():
         if option := "--engine torch" if args.engine == "torch" else only_torch(args):
-            raise InputError(f"{args.checkpoint} is a folder of export_ctranslate2's: leave {option} out")
+            raise InputError(f"{args.checkpoint} is an export for CTranslate2: omit {option}")
         return ExportedTranslator(args.checkpoint, **given)
     checkpoint = args.checkpoint
     if checkpoint.is_dir():
         reason = f"{checkpoint} has neither average.pt nor {FACTS}"
-        raise InputError(f"{reason}: name a checkpoint, a run with an average, or a folder of export_ctranslate2's")
+        raise InputError(f"{reason}: name a checkpoint, a run with an average, or an export for CTranslate2")
     export = checkpoint.parent / EXPORT
     reason = why_torch(args, checkpoint)
     if reason and args.engine == "ctranslate2":

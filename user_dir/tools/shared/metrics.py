@@ -26,8 +26,8 @@ class CompoundSplitBLEU(BLEU):
 
         @functools.lru_cache(maxsize=2**16)  # the reference is tokenised for every run
         def tokenised(line: str) -> str:
-            # It replaces bytes, as Perl does in get_ende_bleu.sh: a match takes a letter on each side, so that b-c
-            # stays in a-b-c, but of a letter of two bytes only one.
+            # It replaces bytes, as Perl does in get_ende_bleu.sh: a match takes one on each side, so that b-c stays in
+            # a-b-c, unless b has two bytes.
             tokens = moses.tokenize(line, return_str=True).encode()
             return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens).decode()
 

@@ -39,7 +39,7 @@ def save(figure, path: pathlib.Path) -> None:
     formats, kind = figure.canvas.get_supported_filetypes(), path.suffix[1:].lower()
     if kind not in formats:
         wanted, known = kind or "a file without an ending", ", ".join(sorted(formats))
-        raise InputError(f"{path}: no picture can be written as {wanted}; known are {known}")
+        raise InputError(f"{path}: matplotlib cannot write {wanted}; choose one of {known}")
     for text in figure.findobj(lambda part: hasattr(part, "set_parse_math")):
         if "$" in text.get_text():  # of a name or subword, which is no formula
             text.set_parse_math(False)
@@ -53,6 +53,6 @@ def save(figure, path: pathlib.Path) -> None:
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if lacking:  # matplotlib warns of each
-        remedy = "name one that is installed and has them as font.family in a matplotlibrc"
+        remedy = "set font.family in a matplotlibrc to an installed one that has them"
         said = f"boxes stand for {len(lacking)} characters that the font lacks ({''.join(sorted(lacking)[:10])})"
         print(f"{path}: {said}: {remedy}", file=sys.stderr)

@@ -22,7 +22,7 @@ JSON = re.compile(r"\{\"epoch\": .*\}")
 def read_line(line: str) -> tuple[str, dict] | None:
     """The kind of a line, and its values; None if it is not of a training, or its "num_updates" is no whole number.
 
-    About "train_inner" (the updates since the last such line), "train" (an epoch), or a validation set by its name.
+    Kinds are "train_inner" (the updates since the last such line), "train" (an epoch), and a validation set's name.
     """
     if match := JSON.search(line):
         try:
@@ -52,7 +52,7 @@ def number(text: str | float | None) -> float | list[float]:
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """{train_inner, train, valid, …: {number of updates: {name: value}}}.
 
-    What a resumed training did again counts as done then.
+    Updates that a resumed training repeats have its values.
 
     Raises:
         InputError: if there is nothing of a training in it
