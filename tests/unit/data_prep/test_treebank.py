@@ -201,7 +201,7 @@ def test_the_sample(tmp_path):
 
 def test_the_sample_makes_no_folder_of_an_option(tmp_path):
     done = subprocess.run([sys.executable, sample_treebank.__file__, "--help"], cwd=tmp_path, capture_output=True)
-    assert done.returncode == 1 and b"data/sample-trees" in done.stderr and not [*tmp_path.iterdir()]
+    assert done.returncode == 1 and b"data/sample_trees" in done.stderr and not [*tmp_path.iterdir()]
 
 
 def test_a_file_in_place_of_the_samples_folder(tmp_path):

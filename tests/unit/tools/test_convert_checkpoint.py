@@ -87,7 +87,7 @@ def test_what_cannot_be(saved, tmp_path, arch, options, to, words, refusal):
     [
         ({"adaptive_softmax_cutoff": "__import__('os').abort()"}, "which fairseq would run, .*: do not use it"),
         ({"encoder_xformers_att_config": "__import__('os').abort()"}, "which fairseq would run, .*: do not use it"),
-        ({"encoder_layers": torch.tensor([2, 2])}, "or build without end: do not use it"),
+        ({"encoder_layers": torch.tensor([2, 2])}, "or build for hours: do not use it"),
     ],
 )
 def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words, to, refusal):
