@@ -125,6 +125,14 @@ share_batch "$BATCH" "$MAX_TOKENS" "$workers"
   fail "BATCH=$BATCH with MAX_TOKENS=$MAX_TOKENS leaves $max_tokens tokens at a time to each of $workers processes" \
     "(GPUS=$GPUS PROCESSES=$PROCESSES NODES=$NODES), fewer than in a long sentence; use fewer processes or more tokens"
 
+share="$workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens)) source and target tokens"
+if [ -n "${update_pairs:-}" ]; then  # on any number of processes
+  [ $((update_pairs % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
+    fail "the $update_pairs pairs of an update are not divisible by $workers processes with $update_freq passes; omit" \
+      "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $update_pairs"
+  share="$update_pairs pairs"
+fi
+
 every_step="prepare train average translate score" steps=$every_step log=train.log
 [ "$host" = 0 ] || steps=train log=train.$host.log  # the first host does the rest, in the same folders
 STEPS=${STEPS:-$steps}
@@ -150,6 +158,7 @@ training=("${model[@]}" "${rule[@]}" --label-smoothing 0.1 --adam-betas '(0.9, 0
   --max-update "$UPDATES" --seed "$SEED" "${training[@]}")  # the recipe's options come last and win
 
 running=(--max-tokens "$max_tokens" --update-freq "$update_freq" --log-interval $((UPDATES < 1000 ? 10 : 100)))
+[ -z "${update_pairs:-}" ] || running+=(--batch-size $((update_pairs / workers)))
 averaged=("$run/checkpoint_last.pt")
 case $checkpoints in
   best | last)
@@ -218,16 +227,7 @@ if [ -n "$VALID_PAIRS" ]; then
   training+=(--valid-pairs "$VALID_PAIRS")
 fi
 
-# ---- recipes that count pairs and whose data data-prep does not prepare
-
-share="$workers x $update_freq x $max_tokens = $((workers * update_freq * max_tokens)) source and target tokens"
-if [ -n "${update_pairs:-}" ]; then  # on any number of processes
-  [ $((update_pairs % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
-    fail "the $update_pairs pairs of an update are not divisible by $workers processes with $update_freq passes; omit" \
-      "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $update_pairs"
-  running+=(--batch-size $((update_pairs / workers)))
-  share="$update_pairs pairs"
-fi
+# ---- recipes whose data data-prep does not prepare
 
 make_once() {  # folder, command that writes it [another folder]: also where two recipes need it at once
   local made=$1

@@ -170,7 +170,7 @@ check_options() {  # before a preparation that may take hours
   local said status=0
   [ ${#further[@]} != 0 ] && [ ! -e "$data/data-bin" ] || return 0
   said=$(fairseq-train "$data/data-bin" --user-dir user_dir --task checked_translation --distributed-world-size 1 \
-    --save-dir "${TMPDIR:-/tmp}"     "${training[@]}" "${further[@]}" 2>&1) || status=$?
+    --save-dir "${TMPDIR:-/tmp}" "${training[@]}" "${further[@]}" 2>&1) || status=$?
   [ $status != 2 ] || fail "${said##*$'\n'}"  # of fairseq-train's parser; with 1 it misses the data
 }
 

@@ -118,6 +118,14 @@ def test_no_optimizer(refused):
     refused("--optimizer .*: add --optimizer fused_adam", PLAIN, common=f"{TASK} --lr 0.1 --max-tokens 500")
 
 
+def test_one_table_for_two_dictionaries(refused, copies, tmp_path):
+    data = shutil.copytree(copies, tmp_path / "data")
+    with open(data / "dict.tgt.txt", "a") as dictionary:
+        dictionary.write("more 1\n")
+    words = "--share-all-embeddings: the languages have dictionaries of their own: omit it"
+    refused(words, PLAIN, "--share-all-embeddings", data=data)
+
+
 def test_the_checkpoint_of_another_model_in_the_folder(refused, trained, tmp_path):
     shutil.copy(trained, tmp_path)
     expected = r"fc1.weight .*\[64, 32\] .*\[48, 32\].*: choose another --save-dir"
@@ -142,14 +150,6 @@ AGAIN = "prepare the data again"
 
 def both(*spoils):
     return lambda folder: [spoil(folder) for spoil in spoils]
-
-
-def test_one_table_for_two_dictionaries(refused, copies, tmp_path):
-    data = shutil.copytree(copies, tmp_path / "data")
-    with open(data / "dict.tgt.txt", "a") as dictionary:
-        dictionary.write("more 1\n")
-    words = "--share-all-embeddings: the languages have dictionaries of their own: omit it"
-    refused(words, PLAIN, "--share-all-embeddings", data=data)
 
 
 DATA = [

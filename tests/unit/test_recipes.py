@@ -234,8 +234,8 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
     ],
 )
 def test_bad_variables_and_arguments_are_one_line(recipe, variables, parts):
-    typed = variables.get("typed", "").split()
-    message = plan(recipe, *typed, ok=False, **{name: value for name, value in variables.items() if name != "typed"})
+    typed = (variables := dict(variables)).pop("typed", "").split()
+    message = plan(recipe, *typed, ok=False, **variables)
     assert message.startswith(f"{recipe}: ") and message.count("\n") == 1
     for part in parts:
         assert part in message

@@ -64,7 +64,6 @@ class Translator(TextTranslator):
         paths = [pathlib.Path(path) for path in (checkpoint, *ensemble)]
         self.kept = kept_settings(paths[0].parent)
         self.data = data_of(paths) if data is None else pathlib.Path(data)
-        refuse_other_folder(self.data)
         self.device = torch_device(device)
         self.processes = processes if self.device.type == "cpu" and sys.platform == "linux" else 1
         overrides = {} if autocast is None else {"autocast": autocast}
@@ -75,6 +74,7 @@ class Translator(TextTranslator):
             overrides |= languages
             self.text = PreparedText(prepared, *languages.values())
         else:
+            refuse_other_folder(self.data)
             raise InputError(
                 f"there is no manifest.json beside {self.data}, so the preparation of its text is unknown: "
                 "tokenise the text yourself like the training data, and use --pretokenised"

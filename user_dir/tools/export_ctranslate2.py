@@ -33,17 +33,17 @@ COMPUTED = {
     "attention_key_dim": (None, "keys of another size than d_model / heads"),
     "attention_value_dim": (None, "values of another size than d_model / heads"),
 }
-NOT_COMPUTED = "which CTranslate2 does not compute: translate with nmt-translate"
 
 
 class NotComputed(InputError):
     """CTranslate2 does not compute the model."""
 
 
-def refuse(path: pathlib.Path, cfg) -> None:
+def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
     """Raises NotComputed, with the reason, for a model that CTranslate2 does not compute."""
     from ctranslate2.converters import fairseq as stock
 
+    cfg = model.cfg
     if not hasattr(cfg, "relative_positions"):
         raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
     faults = []
@@ -64,16 +64,12 @@ def refuse(path: pathlib.Path, cfg) -> None:
         faults.append("another --decoder-output-dim than --decoder-embed-dim")
     if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
         faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
+    if not faults:  # a variant of one's own (user_dir/variant.md) may have no option that tells
+        attentions = {type(module) for module in model.modules() if isinstance(module, MultiheadAttention)}
+        faults += sorted(other.__name__ for other in attentions - {MultiheadAttention, RelativeMultiheadAttention})
     if faults:
-        raise NotComputed(f"{path} has {' and '.join(faults)}, {NOT_COMPUTED}")
-
-
-def refuse_variants(path: pathlib.Path, model: torch.nn.Module) -> None:
-    """Raises NotComputed for a model with an attention of somebody's own (user_dir/variant.md)."""
-    attentions = {type(module) for module in model.modules() if isinstance(module, MultiheadAttention)}
-    if others := attentions - {MultiheadAttention, RelativeMultiheadAttention}:
-        names = " and ".join(sorted(other.__name__ for other in others))
-        raise NotComputed(f"{path} has {names}, {NOT_COMPUTED}")
+        reason = "which CTranslate2 does not compute: translate with nmt-translate"
+        raise NotComputed(f"{path} has {' and '.join(faults)}, {reason}")
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
@@ -84,8 +80,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
 
     (model,), task, _ = load_models([path], data, autocast="off")
     cfg = model.cfg
-    refuse(path, cfg)
-    refuse_variants(path, model)
+    refuse(path, model)
     relative = cfg.relative_positions != "neither"
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),

@@ -13,7 +13,7 @@ import re
 from ..errors import InputError
 from .shared.command import add_picture, exit_in_one_line, new_parser
 from .shared.pictures import line_style, new_figure, save
-from .shared.training_log import read_log
+from .shared.training_log import log_of, read_log
 
 LETTERS = {"kappa": "κ", "alpha": "α"}
 # Kinds of blocks, by their names in the log (weighted/log.py).
@@ -30,7 +30,7 @@ def read_run(run: pathlib.Path) -> Curves:
     Raises:
         InputError: if there are none
     """
-    log, found = read_log(run / "train.log" if run.is_dir() else run), {}
+    log, found = read_log(log_of(run)), {}
     for updates, values in {**log.get("train", {}), **log.get("train_inner", {})}.items():
         for name, weights in values.items():
             if match := NAME.fullmatch(name):

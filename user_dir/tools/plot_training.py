@@ -27,7 +27,7 @@ from ..errors import InputError
 from ..files import refuse_missing_folder
 from .shared.command import add_picture, exit_in_one_line, new_parser, table
 from .shared.pictures import line_style, new_figure, save
-from .shared.training_log import read_log
+from .shared.training_log import log_of, read_log
 
 # value in fairseq's log: title of its panel
 TITLES = {
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_picture(parser)
     args = parser.parse_args(arguments)
     refuse_missing_folder(args.output)
-    args.logs = [path / "train.log" if path.is_dir() else path for path in args.logs]
+    args.logs = [*map(log_of, args.logs)]
     if args.names and len(args.names) != len(args.logs):
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
     logs = [read_log(path) for path in args.logs]

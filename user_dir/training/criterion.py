@@ -44,16 +44,9 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
         fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
         plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
-        scaled = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
+        half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
-        if (
-            not reduce
-            or self.ignore_prefix_size > 0
-            or not plain
-            or scaled
-            or finds_unused
-            or not gives_features(model)
-        ):
+        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused or not gives_features(model):
             return super().forward(model, sample, reduce)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet

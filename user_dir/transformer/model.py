@@ -184,10 +184,13 @@ class TransformerDecoder(TransformerDecoderBase):
 
 
 def compute_by_ours(model: nn.Module) -> None:
-    """Replaces the class of each module of `model` that is exactly one of COMPUTED_BY's, not of a subclass."""
+    """Replaces the class of each module of `model` that is exactly one of COMPUTED_BY's, not of a subclass.
+
+    Dropout is named after the class of fairseq's that has it there, for --retain-dropout-modules.
+    """
     for name, module in model.named_modules():
         module.__class__ = COMPUTED_BY.get(type(module), type(module))
-        if isinstance(module, Dropout) and ".layers." in name:  # --retain-dropout-modules has the names of fairseq's
+        if isinstance(module, Dropout) and ".layers." in name:
             side = "Encoder" if name.startswith("encoder") else "Decoder"
             of_weights = name.endswith("attn.dropout_module")
             module.module_name = "MultiheadAttention" if of_weights else f"Transformer{side}LayerBase"

@@ -65,13 +65,13 @@ def test_a_full_disk_is_one_line(tmp_path, refusal, size):
     refusal(average_checkpoints.main, file, "--output", "/dev/full", match="No space left on device")
 
 
-# Checkpoints with what is in them, the words, and the message; "half": cut off.
+# Checkpoints with what is in them, the words, and the message; None: cut off.
 REFUSED = [
     ({"a.pt": {}, "b.pt": {"weight": torch.ones(3)}}, "a.pt b.pt", "b.pt is of another model than .*a.pt: weight is "),
     ({"a.pt": {}, "b.pt": {"gate": torch.ones(3)}}, "a.pt b.pt", "gate is .*missing in the other"),
     ({"a.pt": {}, "b.pt": {"value": float("nan")}}, "a.pt b.pt", "weight in .*b.pt is not finite"),
     ({"a.pt": {}}, "a.pt b.pt", "there is no checkpoint .*b.pt"),
-    ({"a.pt": {}, "b.pt": "half"}, "a.pt b.pt", "b.pt is not a readable fairseq checkpoint"),
+    ({"a.pt": {}, "b.pt": None}, "a.pt b.pt", "b.pt is not a readable fairseq checkpoint"),
     ({"checkpoint_1_50.pt": {}}, ". --last 1", "holds 0 checkpoints by epoch .*: add --by update"),
     ({"checkpoint_last.pt": {}}, ". --last 1", "by epoch .*: name another folder, or .*checkpoint_last.pt alone"),
     ({}, "rnu --last 1", "there is no folder .*rnu: name the folder of a run"),
@@ -85,8 +85,8 @@ REFUSED = [
 def test_refused_in_one_line_and_nothing_written(tmp_path, monkeypatch, refusal, files, words, message):
     monkeypatch.chdir(tmp_path)
     for name, more in files.items():
-        checkpoint(tmp_path / name, **{"value": 1.0, **({} if more == "half" else more)})
-        if more == "half":
+        checkpoint(tmp_path / name, **{"value": 1.0, **(more or {})})
+        if more is None:
             (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:500])
     words = words.format(folder=tmp_path).split()
     refusal(average_checkpoints.main, *words, "--output", "average.pt", match=message)

@@ -107,15 +107,8 @@ def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value,
     state = torch.load(path)
     state["cfg"]["task"]["data"] = value
     torch.save(state, path)
-    refusal(
-        tool.main,
-        path,
-        "--to",
-        "transformer",
-        "--output",
-        tmp_path / "out.pt",
-        match=r"has the option .*TOKEN\}.*: do not use it",
-    )
+    words = r"has the option .*TOKEN\}.*: do not use it"
+    refusal(tool.main, path, "--to", "transformer", "--output", tmp_path / "out.pt", match=words)
     assert not (tmp_path / "out.pt").exists()
 
 

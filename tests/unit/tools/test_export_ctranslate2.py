@@ -239,10 +239,10 @@ class Own(MultiheadAttention):
 
 def test_a_variant_is_not_computed(build):
     model = build("vaswani_transformer_base")
-    tool.refuse_variants("a.pt", model)
+    tool.refuse("a.pt", model)
     model.decoder.layers[1].self_attn.__class__ = Own
     with pytest.raises(tool.NotComputed, match="a.pt has Own, which CTranslate2 does not compute"):
-        tool.refuse_variants("a.pt", model)
+        tool.refuse("a.pt", model)
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")

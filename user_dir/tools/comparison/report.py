@@ -6,11 +6,10 @@ import numpy as np
 from sacrebleu.metrics.base import Metric
 
 from ..shared.command import table
-from ..shared.pictures import COLOURS, line_style, new_figure
+from ..shared.pictures import new_figure, point_style
 from ..shared.records import RECORD, read_record
 from .significance import System
 
-MARKS = "os^D"  # of points, when the colours are used up
 EQUAL = ("corpus", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
 
 
@@ -83,20 +82,18 @@ def p_value(p: float | None) -> str:
 
 def draw(systems: list[System], metric: Metric, parts: dict, lengths_of: str):
     """The figure: sacreBLEU of each seed with mean and deviation, and by sentence length."""
-    many = len(systems) > 6
     figure = new_figure(13 + 0.3 * max(0, len(systems) - 4), max(4.5, 0.23 * len(systems) + 1))
     seeds, lengths = figure.subplots(1, 2, width_ratios=(2, 3))
     width = 0.6 / len(systems)
     for number, system in enumerate(systems):
         scores = system.scores("sacreBLEU", metric)
-        colour = line_style(number)["color"]
-        seeds.errorbar(number, *mean_and_deviation(scores), fmt="_", markersize=30, capsize=6, color=colour)
-        seeds.scatter(np.full(len(scores), number) + 0.12, scores, s=16, color=colour, alpha=0.7)
+        style = point_style(number)
+        seeds.errorbar(number, *mean_and_deviation(scores), fmt="_", markersize=30, capsize=6, color=style["color"])
+        seeds.scatter(np.full(len(scores), number) + 0.12, scores, s=16, color=style["color"], alpha=0.7)
         by_length = [mean_and_deviation(system.scores("sacreBLEU", metric, inside)) for inside in parts.values()]
         places = np.arange(len(parts)) + (number - (len(systems) - 1) / 2) * width
-        mark = MARKS[number // len(COLOURS) % len(MARKS)]
-        lengths.errorbar(places, *zip(*by_length), fmt=mark, capsize=3, color=colour, label=system.name)
-    turned = {"rotation": 90} if many else {"rotation": 20, "ha": "right"}
+        lengths.errorbar(places, *zip(*by_length), linestyle="none", capsize=3, label=system.name, **style)
+    turned = {"rotation": 90} if len(systems) > 6 else {"rotation": 20, "ha": "right"}
     seeds.set_xticks(range(len(systems)), [system.name for system in systems], **turned)
     seeds.set(title="seeds, mean ± standard deviation", ylabel="sacreBLEU", xlim=(-0.5, len(systems) - 0.5))
     seeds.grid(axis="y", alpha=0.3)

@@ -49,6 +49,11 @@ def number(text: str | float | None) -> float | list[float]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
+def log_of(path: pathlib.Path) -> pathlib.Path:
+    """The log in the folder of a run; a log stands for itself."""
+    return path / "train.log" if path.is_dir() else path
+
+
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """{train_inner, train, valid, …: {number of updates: {name: value}}}.
 
