@@ -28,7 +28,7 @@ from user_dir.serving.models import load
 from user_dir.tools.shared.command import table
 from user_dir.tools.shared.training_log import read_log
 
-from support import PROJECT, write_toy_data
+from support import PROJECT, hypotheses, write_toy_data
 
 ON_GPU = torch.cuda.is_available()
 AT_A_TIME = 6  # trainings that are checked, not timed
@@ -160,10 +160,10 @@ class Parts:
     def search(self) -> Iterator[dict]:
         """translations on this device beside those on its CPU, in float32 and half precision"""
 
-        def best(path, options: str) -> dict[str, str]:
+        def best(path, options: str) -> list[str]:
             command = ["fairseq-generate", self.copies, "--user-dir", "user_dir", "--path", path, "--beam", 4]
             output = self.commands.run(*command, "--required-batch-size-multiple", 1, *options.split())
-            return dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
+            return [text for _, text in hypotheses(output)]
 
         for family in FAMILIES:
             path = self.work / f"{family}float32" / "checkpoint_last.pt"
@@ -173,7 +173,7 @@ class Parts:
             ours = "--task checked_translation"
             for options in ("--task translation", ours, *[f"{ours} --fp16"] * ON_GPU):
                 found = best(path, options)
-                same = sum(found.get(number) == text for number, text in expected.items())
+                same = sum(one == other for one, other in zip(found, expected))
                 yield {"family": family, "options": options, "as the CPU's": f"{same} of {len(expected)}"}
 
     def processes(self) -> Iterator[dict]:

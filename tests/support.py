@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -82,6 +83,12 @@ def run(*command, ok=True, cwd=PROJECT, env=None):
     if ok:
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
+
+
+def hypotheses(printed, kind="H"):
+    """[(score, text)] of the lines H-, or `kind`-, of fairseq-generate, by the numbers of their sentences."""
+    lines = re.findall(rf"^{kind}-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE)
+    return [(float(score), text) for _, score, text in sorted(lines, key=lambda line: int(line[0]))]
 
 
 def said(*command, ok=True):

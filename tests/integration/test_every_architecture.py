@@ -14,7 +14,7 @@ from fairseq.checkpoint_utils import load_ema_from_checkpoint
 
 from user_dir.families import FAMILIES, SIZES
 
-from support import PROJECT, train
+from support import PROJECT, hypotheses, train
 
 LAST = list(FAMILIES)[-1]  # it computes most of its own: for cases that depend on the data, and not on the family
 every_family = pytest.mark.parametrize(
@@ -33,9 +33,7 @@ ARCHITECTURES = [
 def generate(call, data, checkpoint, *options, command="fairseq-generate"):
     """Score and text of the best translations, in order."""
     options = [*"--beam 3 --max-len-b 10 --required-batch-size-multiple 1 --num-workers 0".split(), *options]
-    printed = call(command, data, "--user-dir", PROJECT / "user_dir", "--path", checkpoint, *options)
-    found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE)
-    return [(float(score), text) for _, score, text in sorted(found, key=lambda line: int(line[0]))]
+    return hypotheses(call(command, data, "--user-dir", PROJECT / "user_dir", "--path", checkpoint, *options))
 
 
 def assert_same(found, expected):

@@ -1,7 +1,6 @@
 """Checkpoints of before, in tests/old_checkpoints: they load, and translate as they did when they were trained."""
 
 import argparse
-import re
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from user_dir.errors import InputError
 from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 
-from support import OLD, PROJECT
+from support import OLD, PROJECT, hypotheses
 
 NAMES = sorted(path.stem for path in OLD.glob("*.pt"))
 
@@ -55,5 +54,5 @@ def test_fairseq_generate(call, name):
     options += ["--required-batch-size-multiple", "1", "--num-workers", "0", "--task", "translation"]
     model = ["--user-dir", PROJECT / "user_dir", "--path", OLD / f"{name}.pt"]
     printed = call("fairseq-generate", OLD / "data-bin", *model, *options)
-    lines = sorted(re.findall(r"^D-(\d+)\t(\S+)\t(.*)$", printed, re.MULTILINE), key=lambda line: int(line[0]))
-    assert ([text for *_, text in lines], [float(score) for _, score, _ in lines]) == expected(name)
+    scores, texts = zip(*hypotheses(printed, "D"))
+    assert ([*texts], [*scores]) == expected(name)

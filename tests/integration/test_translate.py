@@ -18,7 +18,7 @@ from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 
-from support import PROJECT, SMALL, TWO_FAMILIES, run, save_checkpoint, slow_beyond, train
+from support import PROJECT, SMALL, TWO_FAMILIES, hypotheses, run, save_checkpoint, slow_beyond, train
 
 SOURCE = (
     ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”"],
@@ -118,12 +118,6 @@ OPTIONS = "--beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50 --max-tokens 6000".s
 TEXT = ["--remove-bpe", "--tokenizer", "moses"]
 
 
-def detokenised(output):
-    """D- lines in order."""
-    found = {int(number): text for number, text in re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)}
-    return [found[number] for number in range(len(found))]
-
-
 @pytest.fixture(scope="module", params=slow_beyond(TWO_FAMILIES, FAMILIES))
 def trained(request, command, corpus, tmp_path_factory):
     """Checkpoint of a few updates, its corpus, and fairseq-generate's translations of the test set."""
@@ -132,7 +126,7 @@ def trained(request, command, corpus, tmp_path_factory):
     path = runs / "checkpoint_last.pt"
     user_dir = ["--user-dir", PROJECT / "user_dir", "--path", path, "--required-batch-size-multiple", "1"]
     done = command("fairseq-generate", folder / "data-bin", "-s", "fr", "-t", "en", *user_dir, *OPTIONS, *TEXT)
-    translations = detokenised(done.stdout)
+    translations = [text for _, text in hypotheses(done.stdout, "D")]
     assert len(translations) == 20 and len({*translations}) > 3
     return path, folder, translations
 
@@ -175,4 +169,4 @@ def test_commands(trained, command, tmp_path):
     options += ["--tokenizer", "moses", "--moses-no-dash-splits"]
     options += ["--bpe", "subword_nmt", "--bpe-codes", folder / "bpe/codes"]
     done = command("fairseq-interactive", folder / "data-bin", *options, *OPTIONS)
-    assert detokenised(done.stdout) == expected
+    assert [text for _, text in hypotheses(done.stdout, "D")] == expected

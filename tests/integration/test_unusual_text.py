@@ -4,7 +4,6 @@ The model is one of tests/old_checkpoints. Lines through a model that echoes the
 unit/tools/test_translate.py.
 """
 
-import re
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from user_dir.serving.translator import Translator
 from user_dir.tools import translate as tool
 
-from support import OLD, PROJECT, wait_for
+from support import OLD, PROJECT, hypotheses, wait_for
 
 MODEL = [str(OLD / "weighted_relative_transformer.pt"), "--data", str(OLD / "data-bin")]
 KNOWN = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
@@ -81,20 +80,18 @@ def test_interactive(call, known, tmp_path):
     lines = [line for line in LINES if len(line) < 2000]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
     found = interactive(call, tmp_path / "in", "--buffer-size", "100", "--max-tokens", "6000")
-    assert [*found] == [*range(len(lines))]
-    for number, line in enumerate(lines):
-        if line in known:
-            assert found[number] == known[line]
+    assert len(found) == len(lines)
+    assert all(text == known.get(line, text) for line, text in zip(lines, found))
 
 
 def interactive(call, path, *options):
-    """By line, the translation."""
+    """The translations, by line."""
     model = ["--user-dir", PROJECT / "user_dir", "--path", MODEL[0], "-s", "fr", "-t", "en", "--num-workers", "0"]
     text = ["--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt"]
     text += ["--bpe-codes", OLD / "bpe/codes", "--input", path]
     search = [*GREEDY, "--lenpen", "1", "--max-len-a", "1", "--max-len-b", "50"]
     printed = call("fairseq-interactive", MODEL[2], *model, *text, *search, *options)
-    return {int(number): line for number, line in re.findall(r"^D-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE)}
+    return [text for _, text in hypotheses(printed, "D")]
 
 
 def test_nothing_at_all(tmp_path):

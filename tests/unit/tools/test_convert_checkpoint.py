@@ -1,7 +1,6 @@
 """python -m user_dir.tools.convert_checkpoint: the same translations, and a training that goes on."""
 
 import argparse
-import re
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from fairseq import checkpoint_utils
 
 from user_dir.tools import convert_checkpoint as tool
 
-from support import SMALL
+from support import SMALL, hypotheses
 
 OURS = "--user-dir user_dir --arch vaswani_transformer_tiny --optimizer fused_adam".split()
 OURS += "--criterion fused_label_smoothed_cross_entropy --task checked_translation".split()
@@ -32,20 +31,19 @@ def test_there_and_back(command, copies, tmp_path):
         tool.main([str(path), "--to", to, "--output", str(tmp_path / f"{to}.pt")])
         return tmp_path / f"{to}.pt"
 
-    def hypotheses(path, *user_dir):
+    def translated(path, *user_dir):
         options = ["--beam", "3", "--max-len-b", "10", "--path", path]
-        output = command("fairseq-generate", copies, *options, *user_dir).stdout
-        lines = sorted(re.findall(r"^H-(\d+)\t(\S+)\t(.*)", output, re.MULTILINE))
-        return [(number, pytest.approx(float(score), abs=1e-4), text) for number, score, text in lines]
+        found = hypotheses(command("fairseq-generate", copies, *options, *user_dir).stdout)
+        return [(pytest.approx(score, abs=1e-4), text) for score, text in found]
 
     first, _ = trained("first", OURS, 30)
     fairseqs = converted(first, "transformer")
-    found = hypotheses(fairseqs)
-    assert found == hypotheses(first, *OURS[:2]) and len({text for *_, text in found}) > 5
+    found = translated(fairseqs)
+    assert found == translated(first, *OURS[:2]) and len({text for _, text in found}) > 5
     second, log = trained("second", FAIRSEQS, 40, "--restore-file", fairseqs)
     assert "@ 30 updates" in log and "num_updates=40" in log
     ours = converted(second, "vaswani_transformer")
-    assert hypotheses(ours, *OURS[:2]) == hypotheses(converted(ours, "transformer"))
+    assert translated(ours, *OURS[:2]) == translated(converted(ours, "transformer"))
     _, log = trained("third", OURS, 50, "--restore-file", ours)
     assert "@ 40 updates" in log and "num_updates=50" in log
 
