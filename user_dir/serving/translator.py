@@ -21,6 +21,7 @@ from ..checkpoints.files import load, options
 from ..errors import InputError
 from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from ..transformer.model import TransformerModel
 from .forked import forked
 from .models import data_of, load_models, longest_source, refuse_other_folder
 from .respelling import Respelling, characters_of
@@ -80,6 +81,9 @@ class Translator(TextTranslator):
                 "tokenise the text yourself like the training data, and use --pretokenised"
             )
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
+        for path, model in zip(paths, self.models):
+            if autocast == "bf16" and not isinstance(model, TransformerModel):
+                raise InputError(f"autocast bf16 has no effect on {path}, a model of fairseq's own: omit it")
         if self.text.natural:
             self.respell = Respelling(self.text, characters_of(self.task.source_dictionary.symbols))
         self.source_lang = self.task.cfg.source_lang

@@ -272,6 +272,9 @@ def test_precision(files):
         layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
         translator.translate(["w1"])
     assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
+    stock, _ = files("transformer", name="stock.pt")
+    with pytest.raises(InputError, match="autocast bf16 .*stock.pt.*: omit it"):
+        Translator(stock, autocast="bf16")
 
 
 def test_data_on_another_disk(files, tmp_path):
