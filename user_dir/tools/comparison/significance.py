@@ -149,7 +149,8 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
     from scipy.stats import ttest_rel
 
     pairs = [(score, theirs[seed]) for seed, score in ours.items() if seed in theirs]
-    if len(pairs) < max(2, len(ours), len(theirs)) or len({one - other for one, other in pairs}) == 1:
+    spread = {round(one - other, 9) for one, other in pairs}  # differences of rounded scores
+    if len(pairs) < max(2, len(ours), len(theirs)) or len(spread) == 1:
         return None
     return float(ttest_rel(*zip(*pairs)).pvalue)
 
