@@ -1,4 +1,4 @@
-"""sacrebleu's private parts give the results of its public functions: a version that changes it fails here; p by seeds."""
+"""sacrebleu's private parts give the results of its public functions: another version fails here. p of seeds."""
 
 import pytest
 import sacrebleu
