@@ -19,8 +19,16 @@ from preparation.errors import exit_status
 SIZES = {"train": 6000, "valid": 200, "test": 400}
 LONGEST, DEEPEST = 25, 7  # words; levels of constituents, below which the first choice of each is used
 
+
+def entries(table: str, separator: str) -> dict[str, list[str]]:
+    """The choices of each entry, in which `separator` stands between them."""
+    lines = table.replace("\n |", " |").strip().replace("\n", "; ").split("; ")
+    return {name: choices.split(separator) for name, choices in (line.split(" = ") for line in lines)}
+
+
 # Constituents and their choices. Text after / is not printed; a choice that is repeated is twice as frequent.
-RULES = """
+RULES = entries(
+    """
 S/top = NP-SBJ VP . | NP-SBJ VP . | PP-LOC/place , NP-SBJ VP . | S , CC S . | `` S-TPC-2 , '' NP-SBJ VP/said .
 S = NP-SBJ VP; S/gap = NP-SBJ/gap VP; NP-SBJ/gap = -NONE-/gap; S/topic = -NONE-/topic
 NP = DT NN | DT NN | DT JJ NN | NNP | PRP | NP/base PP/of | NP/base PP/of | NP/base PP/mark | NP/base PP/place
@@ -32,25 +40,21 @@ VP = VBD/alone | VBD NP | VBD NP | VBD NP PP-MNR/tool | VBD NP PP-LOC/place | VB
 VP/base = VBD/alone | VBD NP; VP/bare = VB NP | VB NP PP/tool | RB VB NP; VP/said = VBD/said S/topic
 SBAR/who = WHNP-1 S/gap; SBAR/that = IN/that S; WHNP = WP; PRN = -LRB- NP/base -RRB-; PRT = RP
 PP/of = IN/of NP; PP/mark = IN/with NP/mark; PP/tool = IN/with NP/tool; PP/place = IN/place NP/place
-"""
+""",
+    " | ",
+)
 # A tag that is not listed is itself the word.
-WORDS = """
+WORDS = entries(
+    """
 DT = the a every no; JJ = old small green quiet famous happy; NNP = Ada Boris Clara Dmitri; PRP = she he it
 NN = doctor pilot child neighbour painter horse letter bridge clock story; NN/tool = hammer telescope key brush
 NN/mark = beard scar handle hat; NN/place = garden station village kitchen; VBD = saw found painted watched moved
 VBD/alone = slept laughed waited; VBD/said = said thought; VB = see find paint watch move; MD = could would must
 RB = very rarely quickly always; RP = up down away; CC = and or but; WP = who; IN/that = that because while
 IN/of = of; IN/with = with; IN/place = in near behind; -NONE-/gap = *T*-1; -NONE-/topic = *T*-2
-"""
-
-
-def entries(table: str) -> dict[str, str]:
-    lines = table.replace("\n |", " |").strip().replace("\n", "; ").split("; ")
-    return dict(line.split(" = ") for line in lines)
-
-
-RULES = {symbol: choices.split(" | ") for symbol, choices in entries(RULES).items()}
-WORDS = {tag: words.split() for tag, words in entries(WORDS).items()}
+""",
+    " ",
+)
 
 
 def grow(symbol: str, choose: random.Random, depth: int = 0) -> tuple[str, list[str]]:

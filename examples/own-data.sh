@@ -28,7 +28,7 @@ read -r pairs words <<< "$(awk '{ words += NF } END { print NR, words + 0 }' "${
 name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
 name=${name//[:\$]/_}  # fairseq takes no colon and no dollar in a path
 
-corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5) remedy=""
+corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5 --max-len-a 1) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
   size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=40000
   shape=(--encoder-normalize-before --decoder-normalize-before)  # post-norm models ignored the source
@@ -41,10 +41,13 @@ else  # as WMT14 (wmt14.md)
 fi
 # Relative positions gain BLEU there. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
-preparation=(--bpe-operations "$merges")
-[ -z "${PREPARATION:-}" ] || read -r -d "" -a preparation <<< "--bpe-operations $merges $PREPARATION" || true
+read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
+like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
+[ -n "$like" ] || preparation=(--bpe-operations "$merges" "${preparation[@]}")
 share=--share-all-embeddings
-[[ " ${preparation[*]} " != *" --separate-bpe "* ]] || share=--share-decoder-input-output-embed
+if [[ " ${preparation[*]} " == *" --separate-bpe "* ]] || { [ -n "$like" ] && [ ! -e "$like/bpe/codes" ]; }; then
+  share=--share-decoder-input-output-embed
+fi
 PATIENCE=${PATIENCE:-10}
 training=("$share" --dropout "$dropout" --patience "$PATIENCE")
 [ "$pairs" -ge 20000 ] || training+=(--bpe-dropout 0.1)

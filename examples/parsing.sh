@@ -47,8 +47,8 @@ esac
 [ -z "${MIRROR:-}" ] || refuse "MIRROR=$MIRROR: nothing is fetched; name the folder with the treebank: TREEBANK=FOLDER"
 [ "$size" != base ] || [ -n "$TREEBANK" ] || refuse "SIZE=base needs a treebank; name it: TREEBANK=FOLDER"
 [ "$size" != tiny ] || [ -z "$TREEBANK" ] || refuse "SIZE=tiny is for the sample; omit SIZE"
-[ -z "$TREEBANK" ] || TREEBANK=$(cd "$TREEBANK" && pwd)
-[ -z "$PARSED" ] || PARSED=$(cd "$(dirname "$PARSED")" && pwd)/$(basename "$PARSED")
+[ -z "$TREEBANK" ] || TREEBANK=$(realpath "$TREEBANK")
+[ -z "$PARSED" ] || PARSED=$(realpath "$PARSED")
 
 . "$(dirname "$0")/recipe.sh"
 

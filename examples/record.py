@@ -25,7 +25,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
 from user_dir.tools.shared.command import exit_in_one_line  # noqa: E402
-from user_dir.tools.shared.records import RECORD, read_record, write_record  # noqa: E402
+from user_dir.tools.shared.records import LOG, RECORD, TRANSLATIONS, read_record, write_record  # noqa: E402
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
 
 STARTS = "starts.jsonl"
@@ -153,7 +153,7 @@ def scores(run: pathlib.Path) -> dict[str, dict]:
             by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
     elif match := re.match(r"(\S+) = ([\d.]+)", text):  # sacrebleu's line
         by_name["sacreBLEU"] = {"score": float(match[2]), "signature": match[1]}
-    with open(run / "generate.log", encoding="utf-8", errors="replace") as log:
+    with open(run / TRANSLATIONS, encoding="utf-8", errors="replace") as log:
         for line in log:
             if match := GENERATED.search(line):
                 by_name["BLEU4 of fairseq-generate"] = {"score": float(match[1]), "signature": match[0]}
@@ -183,7 +183,7 @@ def record(run: pathlib.Path) -> dict:
         "starts": len(starts),
         "versions": trained.get("versions") or versions(),
         "machine": trained.get("machine") or machine(),
-        **(training(log) if (log := run / "train.log").exists() else {}),
+        **(training(log) if (log := run / LOG).exists() else {}),
         "scores": scores(run),
     }
 

@@ -10,19 +10,18 @@ for each family, and a column for each `front_page` entry of a group, with the l
 has the records of tests/benchmarks/commands.py.
 """
 
-import argparse
 import pathlib
 import re
 import statistics
 import sys
 
-from train import PROJECT, RESULTS, read_table, trainings_of
+from trainings import PROJECT, RESULTS, read_table, trainings_of
 
 from user_dir.families import FAMILIES
-from user_dir.files import write
-from user_dir.tools.comparison.report import p_value
+from user_dir.files import write_text
+from user_dir.tools.comparison.report import mean, p_value
 from user_dir.tools.comparison.significance import paired
-from user_dir.tools.shared.command import exit_in_one_line
+from user_dir.tools.shared.command import exit_in_one_line, new_parser
 from user_dir.tools.shared.command import table as markdown
 from user_dir.tools.shared.records import read_record
 
@@ -139,8 +138,7 @@ def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> 
 def over_seeds(values: list, digits: int) -> str:
     if not all(isinstance(value, float) for value in values):
         return "; ".join(map(str, values if len({*values}) > 1 else values[:1]))
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
+    return mean(values, digits)
 
 
 def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESULTS) -> str:
@@ -170,14 +168,13 @@ def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
 
 @exit_in_one_line("tables.py")
 def main() -> None:
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="tables.py", description=__doc__, formatter_class=style)
+    parser = new_parser("tables.py", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
     check = parser.parse_args().check
     pages = outdated()
     for page, made in pages.items():
         if not check:
-            write(page, lambda partial, made=made: partial.write_text(made, encoding="utf-8"))
+            write_text(page, made)
             print(page.relative_to(PROJECT))
     if check and pages:
         names = ", ".join(str(page.relative_to(PROJECT)) for page in pages)

@@ -7,7 +7,7 @@
 # --help lists the parts. Where no package index can be reached, SITE=FOLDER names a folder in which what python3 lacks
 # besides torch is unpacked.
 set -euo pipefail
-project=$(cd "$(dirname "$0")/.." && pwd)
+project=$(realpath "$(dirname "$0")/..")
 if [ -n "${SITE:-}" ]; then
   [ -d "$SITE" ] || { echo "gpu.sh: SITE=$SITE: there is no such folder" >&2; exit 1; }
   commands=$(mktemp -d)
@@ -16,7 +16,7 @@ if [ -n "${SITE:-}" ]; then
   make_command python "$(type -P python3)"  # a link would not find the packages of python3's virtual environment
   for name in train generate preprocess; do make_command "fairseq-$name" "python -m fairseq_cli.$name"; done
   make_command torchrun "python -m torch.distributed.run"
-  export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(cd "$SITE" && pwd):$project"
+  export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(realpath "$SITE"):$project"
 fi
 . "$project/examples/install/environment.sh"
 cd "$project"

@@ -6,7 +6,7 @@
 #
 # A quarter of an hour each; a torch for GPUs takes 6 GB of disk until it is done.
 set -uo pipefail
-project=$(cd "$(dirname "$0")/.." && pwd)
+project=$(realpath "$(dirname "$0")/..")
 logs=${LOGS:-versions}
 mkdir -p "$logs"
 unset PYTHON

@@ -9,7 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig
 
-from .errors import InputError
+from .errors import InputError, flag
 
 
 def option(default, help: str):
@@ -87,6 +87,13 @@ class VariantConfig(TransformerConfig):
     )
 
 
+# Options that select a part of a model, and those that have no effect without it.
+PARTS = {
+    "relative_positions": ("relative_distance", "relative_tables"),
+    "restricted_attention": ("neighbourhood",),
+    "branched_attention": ("branch_residual", "branches", "branch_weights", "top_branches", "branch_weights_init"),
+}
+
 # Options of fairseq's Transformer that our models do not support, and the remedy. Every other option is implemented,
 # so none is silently ignored.
 UNSUPPORTED = {
@@ -133,15 +140,15 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branch_weights == "random":  # evaluation uses 1/M for all branches
         for name, default in (("top_branches", None), ("branch_weights_init", "uniform")):
             if (value := getattr(cfg, name)) != default:
-                option = f"--{name.replace('_', '-')} {value}"
-                yield f"{option} does not go with --branch-weights random, which evaluates with 1/M: omit one of them"
+                reason = "does not go with --branch-weights random, which evaluates with 1/M"
+                yield f"{flag(name)} {value} {reason}: omit one of them"
     if cfg.absolute_positions == "omit" and (cfg.encoder.learned_pos or cfg.decoder.learned_pos):
         yield "--encoder-learned-pos and --decoder-learned-pos need --absolute-positions add: add it, or omit them"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():
         if value := getattr(cfg, name):
-            yield f"--{name.replace('_', '-')} {value} is not supported by this --arch: {remedy}"
+            yield f"{flag(name)} {value} is not supported by this --arch: {remedy}"
 
 
 def impossible(cfg: VariantConfig) -> Iterator[str]:
@@ -153,12 +160,12 @@ def impossible(cfg: VariantConfig) -> Iterator[str]:
         for name in names:
             value = getattr(cfg, name)
             if value is not None and not allowed(value):
-                yield f"--{name.replace('_', '-')} {value}: give {wanted}"
+                yield f"{flag(name)} {value}: give {wanted}"
     for choice in fields(cfg):  # which the command line checks, but neither fairseq-hydra-train nor --model-overrides
         if isinstance(choice.type, type) and issubclass(choice.type, Enum):
             value, choices = str(getattr(cfg, choice.name)), [member.value for member in choice.type]
             if value not in choices:
-                yield f"--{choice.name.replace('_', '-')} {value}: choose from {', '.join(choices)}"
+                yield f"{flag(choice.name)} {value}: choose from {', '.join(choices)}"
     for name in ("encoder", "decoder"):
         width, heads = getattr(cfg, name).embed_dim, getattr(cfg, name).attention_heads
         if heads > 0 and width % heads:
@@ -169,11 +176,16 @@ def impossible(cfg: VariantConfig) -> Iterator[str]:
         yield f"{given} is not --decoder-embed-dim {cfg.decoder.embed_dim}, whose embeddings it shares: omit it"
 
 
+def whole(cfg: DictConfig) -> DictConfig:
+    """The configuration of which `cfg` is a group; omegaconf has no public name for it."""
+    return cfg._get_root()
+
+
 def training_options(cfg) -> dict:
     """The options of fairseq's command by name: all of them, or the configuration of which `cfg` is a group."""
     if not isinstance(cfg, DictConfig):
         return vars(cfg)
-    root = cfg._get_root()
+    root = whole(cfg)
     names = ("common", "distributed_training", "optimization", "dataset", "checkpoint")
     options = {name: value for group in names if group in root for name, value in root[group].items()}
     optimizer = root.get("optimizer")

@@ -10,6 +10,11 @@ class InputError(ValueError):
     """An invalid input. The message says in one line what is wrong, where, and how to fix it."""
 
 
+def flag(name: str) -> str:
+    """The option called `name` as it is typed: --relative-positions."""
+    return f"--{name.replace('_', '-')}"
+
+
 def report_input_errors_in_one_line() -> None:
     """Makes fairseq's commands end with an InputError's message alone, without a traceback of twenty lines.
 

@@ -15,6 +15,15 @@ def refuse_missing_folder(path: pathlib.Path) -> None:
         raise InputError(f"{path}: there is no folder {path.parent}: make it, or name another")
 
 
+def refuse_output(path: pathlib.Path, inputs: Iterable[pathlib.Path] = ()) -> None:
+    """Raises InputError if `path`, which is to be written, has no folder, or is a folder or one of the `inputs`."""
+    refuse_missing_folder(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file in it")
+    if path.is_file() and any(other.exists() and path.samefile(other) for other in inputs):
+        raise InputError(f"{path} is the input: name another file to write")
+
+
 def folder_beside(path: pathlib.Path) -> tempfile.TemporaryDirectory:
     """A temporary folder in the folder of `path`; raises InputError, which names `path`, if none can be made there."""
     try:
@@ -30,14 +39,9 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
     (/dev/stdout) are written to directly.
 
     Raises:
-        InputError: if the folder of `path` does not exist or cannot be written to, and if `path` is a folder or one of
-            the `inputs`
+        InputError: as refuse_output, and if the folder of `path` cannot be written to
     """
-    refuse_missing_folder(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: name a file in it")
-    if path.is_file() and any(other.exists() and path.samefile(other) for other in inputs):
-        raise InputError(f"{path} is the input: name another file to write")
+    refuse_output(path, inputs)
     named = path.readlink() if path.is_symlink() else path
     if named.parts[:2] == ("/", "proc") or path.parent in DEVICES or path.exists() and not path.is_file():
         save(path)
@@ -52,3 +56,8 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
                 error.filename = str(path)
             raise
         partial.replace(path)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """As `write`, in UTF-8."""
+    write(path, lambda partial: partial.write_text(text, encoding="utf-8"))

@@ -19,12 +19,14 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
 from .checkpoints.trusted import refuse_untrusted
-from .config import option, training_options
+from .config import option, training_options, whole
 from .errors import InputError
 from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .training.bpe_dropout import with_bpe_dropout
-from .training.input import refuse_checkpoints, refuse_folder, refuse_input
+from .training.data import refuse_folder
+from .training.first_checkpoint import refuse_checkpoints
+from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes
 from .training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
@@ -87,13 +89,11 @@ class CheckedTranslationTask(TranslationTask):
         """As fairseq's; where a training loads it, the training set gets --bpe-dropout, and others --valid-pairs.
 
         Raises:
-            InputError: for a negative --valid-pairs, or as with_bpe_dropout
+            InputError: as with_bpe_dropout
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.of_checkpoint:
             return
-        if self.cfg.valid_pairs < 0:
-            raise InputError(f"--valid-pairs {self.cfg.valid_pairs}: give a number of pairs, or 0 for all")
         if split != self.cfg.train_subset:
             if self.cfg.valid_pairs:
                 self.datasets[split] = Sample(self.datasets[split], self.cfg.valid_pairs)
@@ -116,7 +116,7 @@ class CheckedTranslationTask(TranslationTask):
         refuse_processes(options)
         end_with_torchrun()
         # fairseq's first process would send the checkpoint to the others, where torch refuses the options in it.
-        self.cfg._get_root()["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
+        whole(self.cfg)["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
         prepare_last_checkpoint(options, self)
         refuse_input(options, self, cfg)
         model = super().build_model(cfg, from_checkpoint)
@@ -176,7 +176,7 @@ class CheckedTranslationTask(TranslationTask):
     def begin_epoch(self, epoch, model):
         """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""
         super().begin_epoch(epoch, model)
-        root = self.cfg._get_root()
+        root = whole(self.cfg)
         if epoch == root["optimization"]["max_epoch"]:
             root["checkpoint"]["save_interval"] = root["dataset"]["validate_interval"] = 1
 
@@ -189,7 +189,7 @@ class CheckedTranslationTask(TranslationTask):
 
     def set_checkpoint_dict(self, state: dict) -> None:
         continue_clock(state.get("seconds", 0.0))
-        continue_patience(state, self.cfg._get_root())
+        continue_patience(state, whole(self.cfg))
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from .corpora import PARTS
 from .parallel import progress
+from .subwords import count_words
 from .text import read_lines
 
 UNKNOWN = "unknown subwords"
@@ -20,14 +22,6 @@ UNKNOWN = "unknown subwords"
 def import_fairseq() -> None:
     """Importing fairseq takes six seconds, so idle worker processes do it before it is needed."""
     import fairseq.data  # noqa: F401
-
-
-def count_symbols(path: Path) -> Counter[str]:
-    """How often each symbol occurs in a text."""
-    counts: Counter[str] = Counter()
-    for line in read_lines(path):
-        counts.update(line.split())
-    return counts
 
 
 def write_dictionary(counts: Counter[str], path: Path) -> int:
@@ -88,13 +82,13 @@ def make_data_bin(
     if given:
         sizes = workers.map(copy_dictionary, given, dictionaries)
     else:
-        counts = list(workers.map(count_symbols, [texts / f"train.{language}" for language in languages]))
+        counts = list(workers.map(count_words, [[texts / f"train.{language}"] for language in languages]))
         if joined:
             counts = [counts[0] + counts[1]] * 2
         sizes = workers.map(write_dictionary, counts, dictionaries)
     totals = {"dictionaries": dict(zip(languages, sizes))}
     jobs = {}
-    for part in ("train", "valid", "test"):
+    for part in PARTS:
         for language, dictionary in zip(languages, dictionaries):
             prefix = folder / f"{part}.{source}-{target}.{language}"
             name = f"{part}.{language}"

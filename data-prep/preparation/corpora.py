@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +17,32 @@ ABOUT = ("title", "licence", "attribution", "homepage")  # texts in the registry
 LEAST = {"max-length": 1, "max-ratio": 1.0, "valid-every": 2, "bytes": 0}  # smallest values of the registry's numbers
 
 
+class LocalFiles:
+    """A user's own `files` of each part, without what only the registry's corpora have."""
+
+    files: dict[str, Sequence[Path]]
+    max_length = max_ratio = valid_every = None
+    licence = attribution = homepage = ""
+
+    def identity(self) -> dict:
+        """Everything on which the sentences depend."""
+        return {part: [sha256(file) for file in files] for part, files in self.files.items()}
+
+    def size(self) -> int:
+        """Approximate bytes of text."""
+        return sum(file.stat().st_size for files in self.files.values() for file in files)
+
+    def fetch(self, cache: Path, mirror: Path | None) -> None:
+        """Nothing to do: the files are local."""
+
+
 @dataclass
-class OwnFiles:
+class OwnFiles(LocalFiles):
     """Two text files per part: sentences of the source language, and their translations line by line."""
 
     files: dict[str, tuple[Path, Path]]
     languages: tuple[str, str]
-    max_length = max_ratio = valid_every = None  # only the registry's corpora have these
     title = "own files"
-    licence = attribution = homepage = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -43,17 +60,6 @@ class OwnFiles:
         if self.languages[0] > self.languages[1]:
             self.languages = (self.languages[1], self.languages[0])
             self.files = {part: (second, first) for part, (first, second) in self.files.items()}
-
-    def identity(self) -> dict:
-        """Everything on which the sentences depend."""
-        return {part: [sha256(file) for file in pair] for part, pair in self.files.items()}
-
-    def size(self) -> int:
-        """Approximate bytes of text."""
-        return sum(file.stat().st_size for pair in self.files.values() for file in pair)
-
-    def fetch(self, cache: Path, mirror: Path | None) -> None:
-        """Nothing to do: the files are local."""
 
     def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
         """Sentences of the part in the order of `languages`."""

@@ -56,7 +56,7 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
 def cached(file: Path, remote: Remote, bring: Callable[[Path], Path]) -> Path:
     """The file, verified; if missing, one process at a time gets it by `bring`, which verifies it."""
     if not file.is_file():
-        with locked(file.with_name(f"{file.name}.lock"), f"prepare.py: {file}"):
+        with locked(file.with_name(f"{file.name}.lock"), str(file)):
             if not file.is_file():  # another process may have brought it meanwhile
                 return bring(file)
     verify(file, remote)

@@ -78,7 +78,7 @@ class Preparation:
                 raise PreparationError(f"--{option}: {title} is split and tokenised as published; omit this option")
         if self.held_out and {"valid", "test"} <= set(self.source.files):
             raise PreparationError("--held-out: validation and test set are given, and none is split off; omit it")
-        with locked(self.output / ".lock", f"prepare.py: {self.output}"):
+        with locked(self.output / ".lock", str(self.output)):
             try:
                 self.run_stages(Stages(self.output, self.about()))
             finally:

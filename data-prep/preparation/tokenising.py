@@ -16,7 +16,8 @@ from sacremoses.corpus import NonbreakingPrefixes
 from .errors import PreparationError
 
 LANGUAGES = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko"})  # for which sacremoses has rules
-RESERVED = {"<s>", "<pad>", "</s>"}  # Moses escapes < and >
+# Of words in the reader's own tokens; Moses escapes < and >. BPE might make such an end a subword of its own.
+RESERVED = ("<s>", "<pad>", "</s>", "@@")
 CACHE = 300_000  # the most words that a process caches: about 100 MB
 
 # If none of these occurs, no rule of the normaliser applies.
@@ -55,9 +56,16 @@ def tokeniser(language: str, normalise: bool = True) -> Callable[[str], str]:
 def tokenise_lines(
     lines: list[str], language: str, lowercase: bool, normalise: bool = True, tokenise: bool = True
 ) -> list[str]:
-    """Each line, optionally tokenised (or else without words that fairseq reserves) and lower-cased."""
+    """Each line, optionally tokenised and lower-cased.
+
+    Raises:
+        PreparationError: if a word of text that is not tokenised ends in one of RESERVED
+    """
     split = tokeniser(language, normalise) if tokenise else str
     made = [split(line).lower() if lowercase else split(line) for line in lines]
-    if not tokenise and (reserved := next((w for line in made for w in line.split() if w in RESERVED), None)):
-        raise PreparationError(f"the text in {language} has the word {reserved}, which fairseq reserves; replace it")
+    if not tokenise:
+        for word in (word for line in made for word in line.split()):
+            if word.endswith(RESERVED):
+                reason = f"the text in {language} has the word {word}, and no word may end in {', '.join(RESERVED)}"
+                raise PreparationError(f"{reason}, which fairseq and subword-nmt use themselves; replace it")
     return made

@@ -8,25 +8,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .corpora import PARTS
+from .corpora import PARTS, LocalFiles
 from .errors import PreparationError
 from .pipeline import Preparation
 from .splitting import sample
 from .stages import Stages
-from .text import read_lines, sha256, write_columns, write_lines
+from .text import read_lines, write_columns, write_lines
 from .trees import linearised
 
 SIDES = ("words", "brackets")  # source and target language
 
 
 @dataclass
-class Treebank:
+class Treebank(LocalFiles):
     """Bracketed files of each part; a folder stands for the .mrg files in it, sorted by name."""
 
     paths: dict[str, list[Path]]
     title = "own treebank"
-    licence = attribution = homepage = ""
-    valid_every = None
     columns = SIDES
 
     def __post_init__(self) -> None:
@@ -36,14 +34,6 @@ class Treebank:
             for file in files:
                 if seen.setdefault(file.resolve(), part) != part:
                     raise PreparationError(f"{file}: given with --{seen[file.resolve()]} and with --{part}; choose one")
-
-    def identity(self) -> dict:
-        """Everything on which the pairs depend."""
-        return {part: [sha256(file) for file in files] for part, files in self.files.items()}
-
-    def size(self) -> int:
-        """Approximate bytes of text."""
-        return sum(file.stat().st_size for files in self.files.values() for file in files)
 
     def pairs(self, part: str) -> Iterator[tuple[str, str]]:
         """Words and brackets of each tree."""

@@ -3,6 +3,7 @@
 # made. Nothing is installed twice. PYTHON names another interpreter for .venv. INSTALL=no uses the `python` of PATH
 # without changes, on a machine that has no access to a package index.
 
+unset CDPATH  # with it `cd` would print, or lead elsewhere
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 extras=${extras:-}
 tested=$project/examples/install/constraints.txt

@@ -22,8 +22,8 @@
 #   averaged=(...)          arguments of average_checkpoints
 #   reference=(...)         options of user_dir.tools.score
 
+. "$(dirname "${BASH_SOURCE[0]}")/supervised.sh"
 from=$PWD project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$project/examples/shared/supervised.sh"
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 

@@ -1,6 +1,11 @@
 # Sourced first by scripts that start others: shows the script's head for --help, and restarts the script under
 # supervise.py, which ends all its processes when it is ended. bash alone would leave a training running (kill), or
 # would react to the signal only after it.
+
+# With these settings of a user's shell `cd`, imports and `>` would do something else.
+unset CDPATH PYTHONSAFEPATH
+set +o noclobber
+
 case " $* " in *" --help "* | *" -h "*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&
   "${PYTHON:-python3}" -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then

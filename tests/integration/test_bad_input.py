@@ -20,6 +20,7 @@ from fairseq_cli import train
 
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
+from user_dir.training import first_checkpoint
 from user_dir.training import input as training_input
 
 from support import PROJECT, TRAINING
@@ -262,10 +263,10 @@ def test_branch_weights_of_another_form(saved):
     training = argparse.Namespace(save_dir="elsewhere", ddp_backend="legacy_ddp")
     for same in (softmax, begun_elsewhere):
         training.restore_file = str(same)
-        training_input.refuse_checkpoints(training, model)
+        first_checkpoint.refuse_checkpoints(training, model)
     training.restore_file = str(path)
     with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: .*of --branch-weights softmax: name"):
-        training_input.refuse_checkpoints(training, model)
+        first_checkpoint.refuse_checkpoints(training, model)
 
 
 def test_a_model_without_our_options():
@@ -277,7 +278,7 @@ def test_a_model_without_our_options():
             self.layer = torch.nn.Conv1d(1, 1, width)
 
     def refuse(model):
-        training_input.refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
+        first_checkpoint.refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
 
     state = {"model": Convolution(2).state_dict(), "cfg": {"model": argparse.Namespace(arch="fconv")}}
     refuse(Convolution(2))
@@ -288,9 +289,9 @@ def test_a_model_without_our_options():
 def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained):
     """As in fairseq, which reads that file once."""
     seen = []
-    monkeypatch.setattr(training_input, "refuse_another_model", lambda path, *_: seen.append(path))
+    monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
     given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
-    training_input.refuse_checkpoints(argparse.Namespace(**given), None)
+    first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), None)
     assert seen == [trained]
 
 

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from user_dir.serving.search_settings import FAIRSEQS
+
 from support import PYTHON, assert_same_training, environment, free_port, run, wait_for
 
 
@@ -33,7 +35,7 @@ def test_every_step_and_again(checkout, recipe, tmp_path):
     assert len((tmp_path / "run/translations.de").read_text().splitlines()) == 11
     assert "BLEU of tokens" in (tmp_path / "run/score.txt").read_text()
     assert (tmp_path / "run/ctranslate2/model.bin").exists() == bool(importlib.util.find_spec("ctranslate2"))
-    assert json.loads((tmp_path / "run/search.json").read_text()) == {"beam": 1, "max_len_b": 10}
+    assert json.loads((tmp_path / "run/search.json").read_text()) == {**FAIRSEQS, "beam": 1, "max_len_b": 10}
     assert "Generate test with beam=1: BLEU4" in rest.stdout and rest.stdout.rstrip().endswith("prints it)")
 
     again = recipe()

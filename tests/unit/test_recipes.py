@@ -531,6 +531,11 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
     assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate
+    (tmp_path / "joint/bpe").mkdir(parents=True)
+    (tmp_path / "joint/bpe/codes").touch()
+    for like, share in (("joint", "--share-all-embeddings"), ("separate", "--share-decoder-input-output-embed")):
+        text = started(*texts, "--dry-run", PREPARATION=f"--like {tmp_path / like} --new-characters").stdout
+        assert f"{share} " in text and "--bpe-operations" not in text
     folders = set()
     for place, preparation in (("a", ""), ("b", ""), ("b", "--lowercase")):  # a model's data are not replaced
         (tmp_path / place).mkdir(exist_ok=True)
@@ -654,3 +659,14 @@ def test_help_is_the_comment_at_the_top(tmp_path, recipe, option, words):
     done = bash(EXAMPLES / recipe, option, env={"OUTPUT": str(tmp_path / "run")})
     assert done.returncode == 0 and done.stdout.startswith(words[0]) and words[-1] in done.stdout
     assert "set -e" not in done.stdout and done.stdout.count(words[0]) == 1 and not (tmp_path / "run").exists()
+
+
+def test_settings_of_a_users_shell(tmp_path):
+    """With CDPATH `cd` prints a folder, and with noclobber `>` refuses a file that is there."""
+    (tmp_path / "settings").write_text("set -o noclobber\n")
+    settings = {"CDPATH": ".:/tmp", "BASH_ENV": str(tmp_path / "settings"), "PYTHONSAFEPATH": "1"}
+    for recipe in ("quickstart.sh", "multi30k.sh"):
+        plain, other = (
+            bash(f"examples/{recipe}", "--dry-run", env={"GPUS": "0", **given}, cwd=PROJECT) for given in ({}, settings)
+        )
+        assert other.returncode == 0 and other.stdout == plain.stdout

@@ -19,7 +19,7 @@ def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask of `attend` as a term of the scores; finite, so that a row that sees no key gives no NaN."""
+    """The mask of `attend` as a term of the scores; of a bool it is finite: a row that sees no key gives no NaN."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min / 2)

@@ -33,8 +33,8 @@ class MultiheadAttention(modules.MultiheadAttention):
         project_with_cache   the same while decoding, one token at a time
         output               W^O, for heads that are not simply concatenated
 
-    `joined` (transformer/layers.py) derives a class from branches or LocalAttention and a variant, in this order. So an
-    override passes what it does not change to `super()`.
+    `joined` (transformer/layers.py) derives a class from branches or RestrictedAttention and a variant, in this order:
+    an override passes what it does not change to `super()`.
 
     Args:
         key_dim: d_k, size of a head's queries and keys (default d / h)
@@ -65,8 +65,8 @@ class MultiheadAttention(modules.MultiheadAttention):
             mask: broadcastable to [B, h, T, S]; bool (True: the key may be seen) or added to the scores
             first_query: index of the first query: key s is j − i = s − (first_query + t) positions after query t. It is
                 0 for a whole sentence; while decoding, the number of tokens before the query (in self-attention, of
-                those that LocalAttention keeps); the radius for a block of LocalAttention, whose keys are those of the
-                block and its neighbours. Absent positions are masked.
+                those that RestrictedAttention keeps); the radius for a block of it, whose keys are those of the block
+                and its neighbours. Absent positions are masked.
 
         Returns:
             heads [B, h, T, d_v]; their weights [B, h, T, S] if needed, else None

@@ -11,21 +11,20 @@ from ..errors import InputError
 from .compatibility import allow_fairseq_checkpoints
 
 
-def load(path: pathlib.Path, mmap: bool = False) -> dict:
-    """fairseq's checkpoint `path`, weights only; with `mmap` tensors are read when they are used (torch ≥ 1.6's files).
+def load(path: pathlib.Path) -> dict:
+    """fairseq's checkpoint `path`, weights only; tensors are read when they are used (in torch ≥ 1.6's files).
 
     Raises:
         InputError: if it is missing, is not a checkpoint, or has options that no longer exist
     """
     with reading(path):
-        mmap = mmap and zipfile.is_zipfile(path)
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         groups = [] if state.get("args") else [state["cfg"].get(group, {}) for group in ("model", "task")]
         if not all(isinstance(group, (dict, argparse.Namespace)) for group in (state["model"], *groups)):
             raise TypeError
     if state.get("args") is not None:  # fairseq would use these instead of cfg
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
-    refuse_shared_ffn(options(state, "model").get("branch_ffn"))
+    refuse_shared_ffn(saved_options(state, "model").get("branch_ffn"))
     return state
 
 
@@ -54,8 +53,8 @@ def save(state: dict, path: pathlib.Path) -> None:
         raise
 
 
-def options(state: dict, group: str) -> dict:
-    """The options in `group` ("model", "task") of checkpoint `state`; empty if it has no such group.
+def saved_options(state: dict, group: str) -> dict:
+    """The options in `group` ("model", "task", …) of checkpoint `state`; empty if it has no such group.
 
     fairseq-train saves them as a Namespace, fairseq-hydra-train as a dict.
     """

@@ -2,7 +2,8 @@
 
 torch draws two words per element, on AMD's processors on a single core: 6% of a training step at base size. Here 16 of
 64 random bits decide about an element, so that its probability is exact to 2^-16. The words come from torch's
-generator: a seed determines the mask, and a resumed run continues the sequence. On other devices dropout is torch's.
+generator: a seed determines the mask, and a resumed run continues the sequence. On other devices dropout is torch's,
+except in relative/kernel.py, whose derivative draws the mask again.
 """
 
 import torch

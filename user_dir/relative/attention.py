@@ -88,7 +88,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
         """As MultiheadAttention.attend, by eq. 3–4."""
         if self.relative_scalars is not None:
             rows = distance_rows(q.size(2), k.size(2), self.distance, first_query, k.device)
-            b = self.relative_scalars[..., rows].to(q.dtype)  # [h, T, S]
+            wide = torch.promote_types(q.dtype, torch.float32)  # in which their gradient is summed, as the tables' is
+            b = self.relative_scalars.to(wide)[..., rows].to(q.dtype)  # [h, T, S]
             mask = b if mask is None else additive(mask, q.dtype) + b
             return super().attend(q, k, v, mask, need_weights, first_query)
         tables, wide = (self.relative_keys, self.relative_values), torch.promote_types(q.dtype, torch.float32)

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..preparation import PreparedText, SplitText, codes_of, preparation_of, vocabulary_of
 from .respelling import Respelling
 from .search_settings import checked, kept_settings, search_settings
-from .text_translator import Hypothesis, TextTranslator, log2
+from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2
 
 FACTS = "translator.json"
 
@@ -148,7 +148,7 @@ class ExportedTranslator(TextTranslator):
         rows: list[str],
         nbest: int,
         advance: Callable[[int], object] = lambda count: None,
-        max_tokens: int = 6000,
+        max_tokens: int = MAX_TOKENS,
         batch_size: int | None = None,
         beam: int | None = None,
         lenpen: float | None = None,

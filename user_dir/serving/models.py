@@ -9,7 +9,7 @@ from fairseq.tasks import FairseqTask
 from torch import nn
 
 from .. import registration  # noqa: F401  (before anything is loaded)
-from ..checkpoints.files import load, options
+from ..checkpoints.files import load, saved_options
 from ..checkpoints.trusted import refuse_untrusted
 from ..errors import InputError
 
@@ -25,9 +25,9 @@ def data_of(paths: list[pathlib.Path], option: str = "") -> pathlib.Path:
     """
     first = None
     for path in paths:
-        state = load(path, mmap=True)
+        state = load(path)
         try:
-            folder = pathlib.Path(utils.split_paths(options(state, "task")["data"])[0])
+            folder = pathlib.Path(utils.split_paths(saved_options(state, "task")["data"])[0])
         except (KeyError, TypeError, AttributeError):
             reason = "does not name its training data"
             raise InputError(f"{path} {reason}: name the data-bin folder{option}") from None
@@ -41,7 +41,7 @@ def data_of(paths: list[pathlib.Path], option: str = "") -> pathlib.Path:
     return first
 
 
-def refuse_other_folder(data: pathlib.Path) -> None:
+def refuse_no_dictionaries(data: pathlib.Path) -> None:
     """Raises InputError if `data` is no data-bin folder."""
     if not any(data.glob("dict.*.txt")):
         reason = "has no dictionaries (dict.LANGUAGE.txt)"
@@ -58,14 +58,14 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     """
     directions = set()
     for path in paths:
-        state = load(path, mmap=True)  # reports a damaged file
-        directions.add(tuple(options(state, "task").get(f"{side}_lang") for side in ("source", "target")))
+        state = load(path)  # reports a damaged file
+        directions.add(tuple(saved_options(state, "task").get(f"{side}_lang") for side in ("source", "target")))
         refuse_untrusted(path, state["cfg"], filter(torch.is_tensor, state["model"].values()))
         if not isinstance(state["cfg"].get("generation"), dict):
             raise InputError(f"{path} lacks the generation options that fairseq saves: name another file")
     if len({direction for direction in directions if all(direction)}) > 1:
         raise InputError(f"{', '.join(map(str, paths))} translate in different directions: name models of one")
-    refuse_other_folder(data)
+    refuse_no_dictionaries(data)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(

@@ -2,23 +2,27 @@
 
     python -m user_dir.serving.search_settings RUN/search.json --tokenizer moses --beam 4 --lenpen 1
 
-saves the settings among fairseq-generate's options. They are the run's defaults.
+saves the settings with which fairseq-generate searches if it is given these options. They are the run's defaults.
 """
 
 import argparse
 import json
 import pathlib
 import sys
+from collections.abc import Iterator
 
-from ..errors import InputError
-from ..files import write
+from ..errors import InputError, flag
+from ..files import write_text
 
 FILE = "search.json"
 # Vaswani et al. 2017, 6.1: a beam of 4, and at most 50 subwords more than in the source.
 DEFAULTS = {"beam": 4, "lenpen": 1.0, "lenpen_form": "fairseq", "max_len_a": 1.0, "max_len_b": 50}
+FAIRSEQS = {"beam": 5, "lenpen": 1.0, "lenpen_form": "fairseq", "max_len_a": 0.0, "max_len_b": 200}
 FORMS = ("fairseq", "vaswani")  # of the length penalty, see search/beam.py
 MOST = 1_000_000
 RANGES = {"beam": (1, MOST), "lenpen": (-10, 10), "max_len_a": (0, MOST), "max_len_b": (1, MOST)}
+BATCHES = ("nbest", "max_tokens", "batch_size")  # of a call of `search`, and not kept
+RANGES |= dict.fromkeys(BATCHES, (1, 10**9))
 
 
 def search_settings(kept: dict, **given) -> dict:
@@ -50,30 +54,33 @@ def checked(kept, path: pathlib.Path) -> dict:
     """
     if not isinstance(kept, dict) or not kept.keys() <= DEFAULTS.keys():
         raise InputError(f"{path} has to hold an object with only {', '.join(DEFAULTS)}: correct or remove it")
-    faults = []
-    for name, value in kept.items():
+    if found := [*faults(kept)]:
+        raise InputError(f"{path}: {'; '.join(found)}: correct or remove it")
+    return kept
+
+
+def faults(settings: dict) -> Iterator[str]:
+    """What is wrong with each setting, or count of BATCHES, that has an invalid value."""
+    for name, value in settings.items():
         if name == "lenpen_form":
             if value not in FORMS:
-                faults.append(f"{name} has to be one of {', '.join(FORMS)}")
+                yield f"{name} {value!r}: give one of {', '.join(FORMS)}"
             continue
-        whole, (least, most) = isinstance(DEFAULTS[name], int), RANGES[name]
-        if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
-            faults.append(f"{name} has to be a {'whole ' if whole else ''}number from {least} to {most}")
-    if faults:
-        raise InputError(f"{path}: {'; '.join(faults)}: correct or remove it")
-    return kept
+        whole, (least, most) = isinstance(DEFAULTS.get(name, 1), int), RANGES[name]
+        right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not (right and least <= value <= most):
+            yield f"{name} {value!r}: give a {'whole ' if whole else ''}number from {least} to {most}"
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("output", type=pathlib.Path)
-    for name, value in DEFAULTS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value))
-    given = vars(parser.parse_known_args(arguments)[0])
-    output = given.pop("output")
+    for name, value in FAIRSEQS.items():
+        parser.add_argument(flag(name), type=type(value), default=value)
+    settings = vars(parser.parse_known_args(arguments)[0])
+    output = settings.pop("output")
     try:
-        kept = checked({name: value for name, value in given.items() if value is not None}, output)
-        write(output, lambda partial: partial.write_text(json.dumps(kept) + "\n"))
+        write_text(output, json.dumps(checked(settings, output)) + "\n")
     except InputError as error:
         sys.exit(f"search_settings: {error}")
 

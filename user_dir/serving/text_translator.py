@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..preparation import CONTINUED, closed_up
-from .search_settings import FORMS, RANGES, search_settings
+from .search_settings import RANGES, faults, search_settings
 
+MAX_TOKENS = 6000  # subwords that are translated together
 ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences
 
 
@@ -130,21 +131,12 @@ class TextTranslator:
 
 def refuse_search(**search) -> None:
     """Raises InputError, naming the arguments, for values in `search` that are invalid."""
-    faults = []
-    for name in ("nbest", "beam", "max_tokens", "batch_size"):
-        value = search.get(name)
-        if value is not None and not (type(value) is int and value >= 1):
-            faults.append(f"{name} {value!r}: give a whole number of at least 1")
-    if not faults and "nbest" in search and search["nbest"] > search["beam"]:
-        faults.append(f"nbest {search['nbest']} is larger than the beam {search['beam']}: give a larger beam")
-    lenpen, (least, most) = search.get("lenpen"), RANGES["lenpen"]
-    # With a larger power a length becomes infinite.
-    if lenpen is not None and not (isinstance(lenpen, int | float) and least <= lenpen <= most):
-        faults.append(f"lenpen {lenpen!r}: give a number from {least} to {most}")
-    if search.get("lenpen_form") not in (None, *FORMS):
-        faults.append(f"lenpen_form {search['lenpen_form']!r}: give one of {', '.join(FORMS)}")
-    if faults:
-        raise InputError("; ".join(faults))
+    given = {name: search[name] for name in RANGES.keys() | {"lenpen_form"} if search.get(name) is not None}
+    found = [*faults(dict(sorted(given.items())))]
+    if not found and "nbest" in given and given["nbest"] > given["beam"]:
+        found = [f"nbest {given['nbest']} is larger than the beam {given['beam']}: give a larger beam"]
+    if found:
+        raise InputError("; ".join(found))
 
 
 def log2(score: float) -> float:

@@ -17,16 +17,16 @@ from fairseq.data import FairseqDataset
 from fairseq.dataclass.configs import GenerationConfig
 from torch import Tensor
 
-from ..checkpoints.files import load, options
+from ..checkpoints.files import load, saved_options
 from ..errors import InputError
 from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from ..transformer.model import TransformerModel
 from .forked import forked
-from .models import data_of, load_models, longest_source, refuse_other_folder
+from .models import data_of, load_models, longest_source, refuse_no_dictionaries
 from .respelling import Respelling, characters_of
 from .search_settings import kept_settings, search_settings
-from .text_translator import Hypothesis, TextTranslator, log2, refuse_search
+from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2, refuse_search
 
 ROWS = 50  # fewer are not worth a process (tests/benchmarks/README.md)
 TOKENS = 500  # smaller batches are slow
@@ -75,7 +75,7 @@ class Translator(TextTranslator):
             overrides |= languages
             self.text = PreparedText(prepared, *languages.values())
         else:
-            refuse_other_folder(self.data)
+            refuse_no_dictionaries(self.data)
             raise InputError(
                 f"there is no manifest.json beside {self.data}, so the preparation of its text is unknown: "
                 "tokenise the text yourself like the training data, and use --pretokenised"
@@ -97,7 +97,7 @@ class Translator(TextTranslator):
 
         A data-bin can be used in either direction, and the training may have let fairseq infer it.
         """
-        task = options(load(path, mmap=True), "task")
+        task = saved_options(load(path), "task")
         languages = task.get("source_lang"), task.get("target_lang")
         source, target = languages = languages if all(languages) else prepared.languages
         if sorted(languages) != sorted(prepared.languages):
@@ -110,7 +110,7 @@ class Translator(TextTranslator):
         rows: list[str],
         nbest: int,
         advance: Callable[[int], object] = lambda count: None,
-        max_tokens: int = 6000,
+        max_tokens: int = MAX_TOKENS,
         **beam_search,
     ) -> list[list[Hypothesis]]:
         """As in TextTranslator; `beam_search`: further arguments of `beam_search`.
@@ -159,7 +159,7 @@ class Translator(TextTranslator):
         self,
         sources: list[Tensor],
         advance: Callable[[int], object] = lambda count: None,
-        max_tokens: int = 6000,
+        max_tokens: int = MAX_TOKENS,
         batch_size: int | None = None,
         **generator,
     ) -> list[list[dict]]:
@@ -180,7 +180,9 @@ class Translator(TextTranslator):
             advance(len(batch["id"]))
         return [hypotheses[number] for number in range(len(sources))]
 
-    def batches(self, dataset: FairseqDataset, max_tokens: int = 6000, batch_size: int | None = None) -> Iterator[dict]:
+    def batches(
+        self, dataset: FairseqDataset, max_tokens: int = MAX_TOKENS, batch_size: int | None = None
+    ) -> Iterator[dict]:
         """All of `dataset`, similar lengths together.
 
         A batch has at most max_tokens subwords, or as many as the longest sentence, and at most batch_size sentences.

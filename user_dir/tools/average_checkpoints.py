@@ -14,7 +14,8 @@ import torch
 
 from ..checkpoints.files import load, save, without_training_state
 from ..errors import InputError
-from ..files import refuse_missing_folder, write
+from ..files import refuse_output, write
+from ..training.last_checkpoint import LAST
 from .shared.command import exit_in_one_line, new_parser, positive, refuse_repeated
 
 # The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
@@ -33,7 +34,7 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.
         remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
         if not numbered:
             others = [name for name in PATTERNS if any(map(PATTERNS[name].fullmatch, os.listdir(folder)))]
-            remedy = f"add --by {others[0]}" if others else f"name another folder, or {folder}/checkpoint_last.pt alone"
+            remedy = f"add --by {others[0]}" if others else f"name another folder, or {folder / LAST} alone"
         raise InputError(f"{reason}: {remedy}")
     return [numbered[number] for number in sorted(numbered)[-count:]]
 
@@ -49,7 +50,7 @@ def average(paths: list[pathlib.Path]) -> dict:
     """
     sums: dict[str, torch.Tensor] = {}
     for path in paths:
-        state = load(path, mmap=True)  # without the optimizer's state
+        state = load(path)  # without the optimizer's state
         model = state["model"]
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
         if sums and shapes != known:
@@ -84,7 +85,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
-    refuse_missing_folder(args.output)
     if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():
         raise InputError(f"there is no folder {args.inputs[0]}: name the folder of a run, or omit --last")
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
@@ -93,6 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--by goes with --last N")
     paths = last_checkpoints(args.inputs[0], args.last, args.by or "epoch") if args.last else args.inputs
     refuse_repeated(paths)
+    refuse_output(args.output, paths)
     averaged = average(paths)
     write(args.output, lambda partial: save(averaged, partial), paths)
     print(f"{args.output}: the average of {', '.join(path.name for path in paths)}")

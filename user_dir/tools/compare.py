@@ -25,7 +25,7 @@ import logging
 import pathlib
 
 from ..errors import InputError
-from ..files import refuse_missing_folder, write
+from ..files import refuse_missing_folder, write_text
 from .comparison.report import draw, report
 from .comparison.significance import TESTS, buckets, differences, read_systems
 from .shared.command import exit_in_one_line, new_parser
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     text += "".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}\n" for system in systems)
     output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
     save(draw(systems, used["sacreBLEU"], parts, lengths_of), output.with_name(output.name + ".png"))
-    write(output.with_name(output.name + ".md"), lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(output.with_name(output.name + ".md"), text)
     print(text)
     print(f"{output}.md, {output}.png")
 

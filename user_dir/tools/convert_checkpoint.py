@@ -20,9 +20,9 @@ from omegaconf import OmegaConf, open_dict
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading, save
 from ..checkpoints.trusted import refuse_untrusted
-from ..config import VariantConfig, refuse_options
-from ..errors import InputError
-from ..files import refuse_missing_folder, write
+from ..config import PARTS, VariantConfig, refuse_options
+from ..errors import InputError, flag
+from ..files import refuse_output, write
 from .shared.command import add_checkpoint, exit_in_one_line, new_parser
 
 STOCK, OURS = "transformer", "vaswani_transformer"
@@ -36,10 +36,8 @@ NAMES = {
     ],
     "optimizer": [("adam", "fused_adam"), ("FairseqAdam", "FusedAdam")],
 }
-
-# The values that options must have if they change the results.
-PLAIN = {"relative_positions": "neither", "branched_attention": "none", "absolute_positions": "add"}
-PLAIN |= {"restricted_attention": "none", "attention_key_dim": None, "attention_value_dim": None}
+# Options of ours that do not change what a model computes, beside those of a part that it does not have.
+WITHOUT_EFFECT = {"autocast"}.union(*PARTS.values())
 
 
 def renamed(name: str, group: str, to: str) -> str:
@@ -72,10 +70,9 @@ def convert(path: pathlib.Path, to: str) -> dict:
     if to == OURS:
         refuse_options(VariantConfig.from_namespace(cfg.model))
     else:
-        for name, plain in PLAIN.items():
-            if options.get(name, plain) != plain:
-                option = f"--{name.replace('_', '-')} {options[name]}"
-                raise InputError(f"{path} has {option}, which fairseq's {STOCK} lacks")
+        for name in VariantConfig.__annotations__:
+            if name not in WITHOUT_EFFECT and options.get(name, plain := getattr(VariantConfig, name)) != plain:
+                raise InputError(f"{path} has {flag(name)} {options[name]}, which fairseq's {STOCK} lacks")
     with open_dict(cfg):
         for name in ("arch", "_name"):
             if options.get(name):
@@ -112,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family to convert it to")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
-    refuse_missing_folder(args.output)
+    refuse_output(args.output, [args.checkpoint])
     state = convert(args.checkpoint, args.to)
     write(args.output, lambda partial: save(state, partial), [args.checkpoint])
     print(f"{args.output}: {args.checkpoint} as --arch {ARCHITECTURES[args.to]}")

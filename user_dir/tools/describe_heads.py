@@ -25,7 +25,7 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from torch import Tensor
 
-from ..files import refuse_missing_folder, write
+from ..files import refuse_output, write_text
 from ..serving.translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, table
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE.md", help=output)
     args = parser.parse_args(arguments)
     if args.output:
-        refuse_missing_folder(args.output)
+        refuse_output(args.output)
     translator = open_model(args)
     found = describe(translator, load_sentences(translator, args.subset), max_tokens=args.max_tokens)
     rows = [
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     text = table(["attention", "layer", "head", *COLUMNS], rows)
     if args.output:
-        write(args.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+        write_text(args.output, f"{text}\n")
     print(args.output or text)
 
 

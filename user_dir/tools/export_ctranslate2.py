@@ -15,7 +15,7 @@ import pathlib
 import torch
 
 from ..attention.multihead import MultiheadAttention
-from ..errors import InputError
+from ..errors import InputError, flag
 from ..files import folder_beside, refuse_missing_folder
 from ..relative.attention import RelativeMultiheadAttention
 from ..serving.exported_translator import FACTS, fingerprint, write_facts
@@ -49,7 +49,7 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
     faults = []
     for option, (value, what) in COMPUTED.items():
         if getattr(cfg, option) != value:
-            faults.append(f"{what} (--{option.replace('_', '-')} {getattr(cfg, option)})")
+            faults.append(f"{what} ({flag(option)} {getattr(cfg, option)})")
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         faults.append("relative positions other than keys and values in shared tables")
@@ -106,8 +106,11 @@ def specification(path: pathlib.Path, data: pathlib.Path):
             if getattr(ours, name) is not None:
                 stock.set_layer_norm(getattr(side, name), getattr(ours, name))
     stock.set_linear(spec.decoder.projection, model.decoder.output_projection)
-    spec.register_source_vocabulary(stock._get_vocab(task.source_dictionary))
-    spec.register_target_vocabulary(stock._get_vocab(task.target_dictionary))
+    for dictionary, register in (
+        (task.source_dictionary, spec.register_source_vocabulary),
+        (task.target_dictionary, spec.register_target_vocabulary),
+    ):
+        register(["<blank>" if word == "<pad>" else word for word in dictionary.symbols])
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
     # As in fairseq's search: </s> takes the last position.

@@ -13,14 +13,13 @@ import pathlib
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.data.data_utils import infer_language_pair
 from torch import Tensor
 
-from ..checkpoints.files import options, save, without_training_state
+from ..checkpoints.files import load, save, saved_options, without_training_state
 from ..errors import InputError
-from ..files import write
-from ..serving.models import data_of, load
-from ..task import CheckedTranslationTask
+from ..files import refuse_output, write
+from ..serving.models import data_of
+from ..task import CheckedTranslationConfig, CheckedTranslationTask
 from .shared.command import add_checkpoint, exit_in_one_line, new_parser
 
 # The sides whose words are the rows of these matrices: 0 for the source, 1 for the target.
@@ -78,25 +77,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the new rows (default: %(default)s)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
+    refuse_output(args.output, [args.checkpoint])
     state = without_training_state(load(args.checkpoint))
-    task = options(state, "task")
-    languages = [task.get("source_lang"), task.get("target_lang")]
-    if not all(languages):
-        languages = infer_language_pair(str(args.data)) if args.data.is_dir() else (None, None)
-    if not all(languages):
-        raise InputError(f"{args.data} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): name a data-bin folder")
-    earlier = args.old or data_of([args.checkpoint], " (--old)")
-    read = CheckedTranslationTask.load_dictionary
-    old, new = ([read(str(folder / f"dict.{name}.txt")) for name in languages] for folder in (earlier, args.data))
+    trained = saved_options(state, "task")
+    languages = {name: trained.get(name) for name in ("source_lang", "target_lang")}
+    tasks = []
+    for folder in (args.data, args.old or data_of([args.checkpoint], " (--old)")):
+        tasks.append(CheckedTranslationTask.setup_task(CheckedTranslationConfig(data=str(folder), **languages)))
+        languages = {name: getattr(tasks[0].cfg, name) for name in languages}
+    new, old = ([task.source_dictionary, task.target_dictionary] for task in tasks)
     added = [*map(new_words, old, new)]
     if not any(added):
         raise InputError(f"{args.data} has the dictionaries of {args.checkpoint}: train it further as it is")
     extend(state["model"], [*map(len, old)], added, args.seed)
     for group in ("task", "model"):  # fairseq-train keeps the data's place among both
-        if "data" in options(state, group):
-            options(state, group)["data"] = str(args.data)
+        if "data" in saved_options(state, group):
+            saved_options(state, group)["data"] = str(args.data)
     write(args.output, lambda partial: save(state, partial), [args.checkpoint])
-    more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages))
+    more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages.values()))
     print(f"{args.output}: {args.checkpoint} with {more}")
 
 

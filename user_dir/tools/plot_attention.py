@@ -20,7 +20,7 @@ stand.
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import refuse_missing_folder, write
+from ..files import refuse_output, write_text
 from ..serving.translator import Translator
 from .attention_page import attention, page
 from .shared.attentions import ATTENTIONS, attention_weights, attentions_of, subwords
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_search(parser)
     add_picture(parser, "html")
     args = parser.parse_args(arguments)
-    refuse_missing_folder(args.output)
+    refuse_output(args.output)
     translator = Translator(args.checkpoint, data=args.data, pretokenised=args.pretokenised, device="cpu")
     (model,), task = translator.models, translator.task
     attentions = {name: attentions_of(model, name) for name in ATTENTIONS}
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
         ]
         first = [*ATTENTIONS].index(args.attention), number - 1
         text = page(f"Attention of {args.checkpoint}", (args.sentence, translation), shown, first)
-        write(args.output, lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(args.output, text)
     else:
         (weights,) = attention_weights(model, [layers[number - 1]], source, target)
         title = f"{args.checkpoint}: {args.attention} attention, layer {number} of {len(layers)}"

@@ -17,7 +17,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from ..checkpoints.files import load, options
+from ..checkpoints.files import load, saved_options
 from ..errors import InputError
 from .shared.command import add_checkpoint, add_picture, exit_in_one_line, new_parser
 from .shared.pictures import new_figure, save
@@ -67,7 +67,7 @@ def mean_scores(state: dict, side: str, number: int, keys: Tensor) -> Tensor:
 
 def mean_input(state: dict, side: str, number: int) -> Tensor:
     """E[x] [d] of a layer's self-attention, as the module's docstring says."""
-    model, chosen = state["model"], options(state, "model")
+    model, chosen = state["model"], saved_options(state, "model")
     if chosen[f"{side}_normalize_before"]:
         return model[f"{side}.layers.{number}.self_attn_layer_norm.bias"].float()
     if number:

@@ -24,7 +24,7 @@ import pathlib
 import numpy as np
 
 from ..errors import InputError
-from ..files import refuse_missing_folder
+from ..files import refuse_output
 from .shared.command import add_picture, exit_in_one_line, new_parser, table
 from .shared.pictures import line_style, new_figure, save
 from .shared.training_log import log_of, read_log
@@ -37,13 +37,17 @@ TITLES = {
     "lr": "learning rate",
     "wps": "target tokens per second",
 }
-AXES = {"num_updates": "updates", "wall": "hours", "training_loss": "training loss"}
-AGAINST = {"updates": "num_updates", "wall": "wall", "training-loss": "training_loss"}
+AXES = {  # --against: value in the log, unit, label
+    "updates": ("num_updates", 1, "updates"),
+    "wall": ("wall", 3600, "hours"),
+    "seconds": ("wall", 1, "seconds"),
+    "training-loss": ("training_loss", 1, "training loss"),
+}
 
 
 def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple[list[float], list[float]]:
-    """`name` over "num_updates", "wall" (hours), "seconds" or "training_loss"; points without a number are omitted."""
-    axis, unit = {"wall": ("wall", 3600), "seconds": ("wall", 1)}.get(against, (against, 1))
+    """`name` over `against`, one of AXES; points without a number are omitted."""
+    axis, unit, _ = AXES[against]
     numbers = [values for _, values in sorted(points.items()) if isinstance(values.get(name), float)]
     pairs = [(values[axis] / unit, values[name]) for values in numbers]
     pairs = [pair for pair in pairs if not np.isnan(pair).any()]
@@ -70,7 +74,7 @@ def draw(logs: list[dict], names: list[str], values: list[str], against: str):
     for axis, value in zip(axes, shown):
         for log, name in zip(logs, names):
             draw_run(axis, log, value, against, **line_style(order.index(name)))
-        axis.set(title=TITLES.get(value, value), xlabel=AXES[against], yscale="log" if value == "ppl" else "linear")
+        axis.set(title=TITLES.get(value, value), xlabel=AXES[against][2], yscale="log" if value == "ppl" else "linear")
         axis.grid(alpha=0.3)
     for axis in axes[len(shown) :]:
         axis.remove()
@@ -105,7 +109,7 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
     Raises:
         InputError: if it has none, or no training loss
     """
-    updates, losses = curve(log.get("train_inner") or log.get("train", {}), "loss", "num_updates")
+    updates, losses = curve(log.get("train_inner") or log.get("train", {}), "loss", "updates")
     found = validations(log)
     if not updates or not found:
         missing = "validation" if updates else "training loss"
@@ -120,7 +124,7 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
 
 
 def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
-    """Where, in "num_updates" or "seconds", a straight line between two validations comes down to `loss`."""
+    """Where, in "updates" or "seconds", a straight line between two validations comes down to `loss`."""
     x, y = (np.array(values) for values in curve(points, "loss", against))
     if not (y <= loss).any():
         return None
@@ -138,14 +142,14 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
     columns, rows = ["run"], [[name] for name in names]
     if args.reach is not None:
         validated = [next(iter(validations(log).values()), {}) for log in logs]
-        losses = [curve(points, "loss", "num_updates")[1] for points in validated]
+        losses = [curve(points, "loss", "updates")[1] for points in validated]
         if [] in losses:
             path = args.logs[losses.index([])]
             raise InputError(f"{path} has no validation, whose loss could be reached: train with one")
         loss = args.reach or min(losses[0])
         columns += [f"updates to validation loss {loss:g}", "seconds"]
         for row, points in zip(rows, validated):
-            found = reached(points, loss, "num_updates"), reached(points, loss, "seconds")
+            found = reached(points, loss, "updates"), reached(points, loss, "seconds")
             row += ["not reached" if number is None else f"{number:.0f}" for number in found]
     if args.cost:
         from .shared.training_cost import cost  # which needs torch and fairseq, ten seconds
@@ -172,15 +176,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--names", nargs="+", help=given)
     values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
     parser.add_argument("--values", nargs="+", help=values)
-    against = "updates, hours of training, or its loss (default: updates)"
-    parser.add_argument("--against", choices=AGAINST, default="updates", help=against)
+    against = "updates, hours (wall) or seconds of training, or its loss (default: updates)"
+    parser.add_argument("--against", choices=AXES, default="updates", help=against)
     reach = "print when each run had this validation loss (without a number: the lowest one of the first log)"
     parser.add_argument("--reach", type=float, nargs="?", const=0.0, metavar="LOSS", help=reach)
     cost = "print the floating-point operations of each training; the checkpoint beside the log says of which model"
     parser.add_argument("--cost", action="store_true", help=cost)
     add_picture(parser)
     args = parser.parse_args(arguments)
-    refuse_missing_folder(args.output)
+    refuse_output(args.output)
     args.logs = [*map(log_of, args.logs)]
     if args.names and len(args.names) != len(args.logs):
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
@@ -190,7 +194,7 @@ def main(arguments: list[str] | None = None) -> None:
         drawn, values = [over_training_loss(*pair) for pair in zip(logs, args.logs)], ["loss"]
     else:
         drawn, values = logs, list(TITLES)
-    figure = draw(drawn, names, args.values or values, AGAINST[args.against])
+    figure = draw(drawn, names, args.values or values, args.against)
     if args.reach is not None or args.cost:
         print(table_of(args, logs, names))
     save(figure, args.output)

@@ -6,33 +6,16 @@ Whether bfloat16 gains is a question of the hardware: GPUs since Ampere and CPUs
 it is emulated and slower.
 """
 
-import timeit
-
 import torch
 
 from .shared.command import exit_in_one_line, new_parser
-
-# How much faster bfloat16 must be in the product: the rest of a step stays float32, and casts are added.
-GAIN = 1.3
-
-
-def seconds(dtype: torch.dtype, device: str, size: int) -> float:
-    """The shortest of five products of two [size, size] matrices, after one that is not counted."""
-    matrix = torch.randn(size, size, device=device).to(dtype)
-    product = lambda: (matrix @ matrix)[0, 0].item()  # noqa: E731  (reading an element waits for the GPU)
-    return min(timeit.repeat(product, number=1, repeat=6)[1:])
-
-
-def faster(device: str) -> str:
-    """Whether bfloat16 gains on devices of type `device` ("cpu", "cuda"): "bf16" or "off"."""
-    size = 512 if device == "cpu" else 1024  # where bfloat16 is emulated, a larger product takes seconds
-    return "bf16" if seconds(torch.float32, device, size) > GAIN * seconds(torch.bfloat16, device, size) else "off"
+from .shared.precision import faster_precision
 
 
 @exit_in_one_line("nmt-precision")
 def main(arguments: list[str] | None = None) -> None:
     new_parser("nmt-precision", __doc__).parse_args(arguments)
-    print(faster("cuda" if torch.cuda.is_available() else "cpu"))
+    print(faster_precision("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 if __name__ == "__main__":

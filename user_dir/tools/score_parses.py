@@ -21,7 +21,7 @@ import pathlib
 from collections import Counter
 
 from ..errors import InputError
-from ..files import write
+from ..files import write_text
 from .shared.command import exit_in_one_line, new_parser, table
 from .shared.translations import in_order, read_lines, segments
 
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
             reason = f"{args.words} does not match the gold trees"
             raise InputError(f"{reason}: give --words FILE of the same test set")
         lines = "".join(f"{bracketed(*pair)}\n" for pair in zip(written, sentences))
-        write(args.output, lambda file: file.write_text(lines, encoding="utf-8"))
+        write_text(args.output, lines)
     print(table(["run", "recall", "precision", "F1", "exact", "repaired"], rows))
 
 

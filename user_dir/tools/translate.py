@@ -28,7 +28,7 @@ from tqdm import tqdm
 from ..errors import InputError
 from ..files import write
 from ..serving.search_settings import FORMS
-from ..serving.text_translator import TextTranslator
+from ..serving.text_translator import MAX_TOKENS, TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, checkpoint, exit_in_one_line, new_parser, positive
 from .shared.engine import opened
 
@@ -128,7 +128,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "write the N best after the number of their line and their score (log2 p / penalty), separated by tabs"
     parser.add_argument("--nbest", type=positive, metavar="N", help=help)
     help = "subwords in a batch (default: %(default)s)"
-    parser.add_argument("--max-tokens", type=positive, default=6000, metavar="N", help=help)
+    parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=help)
     help = "lines in a batch (default: as many as --max-tokens allows)"
     parser.add_argument("--batch-size", type=positive, metavar="N", help=help)
     help = "a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)"

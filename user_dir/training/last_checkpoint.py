@@ -14,7 +14,7 @@ import zipfile
 
 from torch import distributed
 
-from ..checkpoints.files import load
+from ..checkpoints.files import load, saved_options
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def repair(last: pathlib.Path) -> None:
     if not complete:
         reason = "is half written, and there is no other checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
-    newest = max(complete, key=lambda path: load(path, mmap=True)["optimizer_history"][-1]["num_updates"])
+    newest = max(complete, key=lambda path: load(path)["optimizer_history"][-1]["num_updates"])
     partial = last.with_name(last.name + ".tmp")
     shutil.copyfile(newest, partial)
     partial.replace(last)
@@ -76,12 +76,12 @@ def repair(last: pathlib.Path) -> None:
 def processes_of(path: pathlib.Path) -> int | None:
     """The number of processes that trained `path`; None if it lacks this number or a position in an epoch."""
     try:
-        state = load(path, mmap=True)
+        state = load(path)
     except InputError:  # refuse_checkpoints says so
         return None
     if "train_iterator" not in state.get("extra_state", {}):
         return None
-    return state["cfg"].get("distributed_training", {}).get("distributed_world_size")
+    return saved_options(state, "distributed_training").get("distributed_world_size")
 
 
 def convert_position(processes: int, before: int, task) -> None:

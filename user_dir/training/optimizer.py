@@ -21,7 +21,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..config import option
-from ..errors import InputError
+from ..errors import InputError, flag
 from ..weighted.simplex import project_
 from ..weighted.training import BranchTraining
 
@@ -60,7 +60,7 @@ class FusedAdam(FairseqAdam):
         FairseqOptimizer.__init__(self, cfg)
         for name in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, name):
-                raise InputError(f"--{name.replace('_', '-')} is not supported: train with --optimizer adam")
+                raise InputError(f"{flag(name)} is not supported: train with --optimizer adam")
         refuse_betas(cfg.adam_betas)
         params = list(params)
         groups, self.branch_training = params, None
@@ -99,7 +99,7 @@ class FusedAdam(FairseqAdam):
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
         if max_norm > 0:
-            torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_(max=1))
+            torch.nn.utils.clip_grads_with_norm_(self.params, max_norm, norm)
         if not (self.cfg.fp16 or self.cfg.amp or torch.isfinite(norm)):  # these continue with a smaller loss scale
             self.refuse_divergence()
         return norm

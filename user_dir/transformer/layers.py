@@ -12,9 +12,9 @@ import functools
 from fairseq.modules import transformer_layer
 from torch import nn
 
-from ..attention.local import LocalAttention
 from ..attention.masks import additive
 from ..attention.multihead import MultiheadAttention
+from ..attention.restricted import RestrictedAttention
 from ..config import VariantConfig
 from ..errors import InputError
 from ..kernels.autocast import autocast
@@ -49,7 +49,7 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
         for option, arguments in selected.items():
             attention, options = SELF_ATTENTIONS[option], options | arguments
         if cfg.restricted_attention in (side, "both"):
-            attention, options = joined(LocalAttention, attention), options | {"neighbourhood": cfg.neighbourhood}
+            attention, options = joined(RestrictedAttention, attention), options | {"neighbourhood": cfg.neighbourhood}
     elif cfg.relative_attention == "all":
         attention, options = RelativeMultiheadAttention, options | RelativeMultiheadAttention.from_config(cfg)
     if ffn_dim:
@@ -61,7 +61,7 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
 
 @functools.cache
 def joined(outer: type, attention: type) -> type:
-    """The class `outer`, branches or LocalAttention, with `attention` as its base class (see MultiheadAttention)."""
+    """The class `outer`, branches or RestrictedAttention, with the base class `attention` (see MultiheadAttention)."""
     if issubclass(outer, attention):
         return outer
     parts = (outer, *getattr(attention, "parts", (attention,)))

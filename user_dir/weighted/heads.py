@@ -26,7 +26,7 @@ class BranchWeightedAttention(MultiheadAttention):
     Args:
         branches: M, which divides the number of heads (default: one branch per head)
         softmax: κ and α are the softmax of free weights, which Ahmed et al. found worse than the simplex
-        random: κ and α are initialised at random instead of with 1/M
+        random_init: κ and α are initialised at random instead of with 1/M
         drawn: κ and α are never learned: each forward pass of training draws them, and evaluation uses 1/M
         top: only the `top` branches with the largest α_i are used (default: all)
         others: as in MultiheadAttention
@@ -42,7 +42,7 @@ class BranchWeightedAttention(MultiheadAttention):
         *,
         branches: int | None = None,
         softmax=False,
-        random=False,
+        random_init=False,
         drawn=False,
         top: int | None = None,
         **kwargs,
@@ -55,7 +55,7 @@ class BranchWeightedAttention(MultiheadAttention):
         self.softmax, self.drawn, self.top = softmax, drawn, top
         self.kappa = nn.Parameter(torch.empty(self.branches), requires_grad=not drawn)
         self.alpha = nn.Parameter(torch.empty(self.branches), requires_grad=not drawn)
-        self.reset_branch_weights(random)
+        self.reset_branch_weights(random_init)
 
     @staticmethod
     def from_config(cfg: VariantConfig, ffn_dim: int) -> dict:
@@ -63,7 +63,7 @@ class BranchWeightedAttention(MultiheadAttention):
         return {
             "branches": cfg.branches,
             "softmax": cfg.branch_weights == "softmax",
-            "random": cfg.branch_weights_init == "random",
+            "random_init": cfg.branch_weights_init == "random",
             "drawn": cfg.branch_weights == "random",
             "top": cfg.top_branches,
         }

@@ -52,10 +52,10 @@ def test_checkpoints_of_torch_before_1_6(tmp_path):
     """Their file cannot be mapped into memory."""
     state = {"model": {"w": torch.ones(2)}, "cfg": {"model": {"arch": "a"}, "task": {}}}
     torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert load(tmp_path / "old.pt", mmap=True)["model"]["w"].tolist() == [1, 1]
+    assert load(tmp_path / "old.pt")["model"]["w"].tolist() == [1, 1]
     torch.save({**state, "args": {"arch": "a"}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(InputError, match="before 1.0: convert it with nmt-convert-checkpoint"):
-        load(tmp_path / "old.pt", mmap=True)
+        load(tmp_path / "old.pt")
 
 
 def test_relative_imports_only():

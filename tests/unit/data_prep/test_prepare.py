@@ -158,14 +158,19 @@ def test_subwords_that_the_model_knows(capsys, tmp_path):
     assert text.encode((out / "raw/test.fr").read_text().partition("\n")[0]) == line  # nmt-translate's
 
 
-def test_words_that_fairseq_reserves(capsys, tmp_path):
-    """Moses escapes them, but tokens of the reader's choice stay as they are."""
+def test_words_that_fairseq_and_subword_nmt_use_themselves(capsys, tmp_path):
+    """Moses escapes them, but tokens of the reader's choice stay as they are; BPE may split off the end of one."""
     pairs = [(f"a{number} </s> b", f"c{number} d") for number in range(200)]
     status, _, said = prepared(capsys, tmp_path, pairs, "--held-out", "20", "--pretokenised")
-    assert status == 1 and "the text in fr has the word </s>, which fairseq reserves; replace it" in said
-    upper = [(f"a{number} <PAD> b", f"c{number} d") for number in range(200)]
-    status, _, said = prepared(capsys, tmp_path, upper, "--held-out", "20", "--pretokenised", "--lowercase")
-    assert status == 1 and "the text in fr has the word <pad>, which fairseq reserves" in said
+    assert status == 1 and "the text in fr has the word </s>, and no word may end in" in said
+    for text, option, word in (
+        ("<PAD>", ["--lowercase"], "<pad>"),
+        ("<s>old</s>", [], "<s>old</s>"),
+        ("x@@", [], "x@@"),
+    ):
+        others = [(f"a{number} {text} b", f"c{number} d") for number in range(200)]
+        status, _, said = prepared(capsys, tmp_path, others, "--held-out", "20", "--pretokenised", *option)
+        assert status == 1 and f"the text in fr has the word {word}, and no word may end in" in said
     assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
 
 

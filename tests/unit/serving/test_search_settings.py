@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
 from user_dir.serving import search_settings
@@ -34,21 +35,23 @@ def used(translator, **given):
     return {**found, "lenpen_form": "fairseq" if type(found["lenpen"]) is float else "vaswani"}
 
 
-def test_a_recipe_keeps_those_that_it_sets(tmp_path):
-    """Settings from options of fairseq-generate; the last word counts."""
+def test_a_recipe_keeps_what_fairseq_generate_searched_with(tmp_path):
+    """Its options, of which the last word counts, and its own defaults for the others."""
     options = "--tokenizer moses --beam 4 --lenpen 0.6 --max-len-a 1 --beam 1 --max-len-b 10 --lenpen-form vaswani"
     search_settings.main([str(tmp_path / "search.json"), *options.split()])
     kept = {"beam": 1, "lenpen": 0.6, "lenpen_form": "vaswani", "max_len_a": 1, "max_len_b": 10}
     assert kept_settings(tmp_path) == kept
     search_settings.main([str(tmp_path / "search.json"), "--beam", "5"])
-    assert kept_settings(tmp_path) == {"beam": 5} and len([*tmp_path.iterdir()]) == 1
+    names = "beam", "lenpen", "max_len_a", "max_len_b"
+    of_fairseq = {name: getattr(GenerationConfig, name) for name in names} | {"lenpen_form": "fairseq"}
+    assert kept_settings(tmp_path) == of_fairseq and len([*tmp_path.iterdir()]) == 1
     for place, option, words in (
-        ("search.json", "0", "beam has to be a whole number"),
+        ("search.json", "0", "beam 0: give a whole number"),
         ("no/search.json", "5", "no folder"),
     ):
         with pytest.raises(SystemExit, match=words):
             search_settings.main([str(tmp_path / place), "--beam", option])
-    assert kept_settings(tmp_path) == {"beam": 5}
+    assert kept_settings(tmp_path) == of_fairseq
 
 
 def test_a_translator_takes_them(run):

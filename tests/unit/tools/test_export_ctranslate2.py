@@ -123,7 +123,7 @@ def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch, refusa
     search()
     assert given == [(2, 0.3, 15), (5, 0, 15), (4, 1, 54)]
     (tmp_path / "a/translator.json").write_text(json.dumps({**facts, "search": {"beam": "many"}}))
-    refusal(translate.main, tmp_path / "a", "w", match="translator.json: beam has to be a whole number")
+    refusal(translate.main, tmp_path / "a", "w", match="translator.json: beam 'many': give a whole number")
 
 
 def test_translating_needs_neither_torch_nor_fairseq(folder, texts):

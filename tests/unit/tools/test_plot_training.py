@@ -15,9 +15,9 @@ def log(fairseq_log, steps, tmp_path):
 
 
 def test_curves(log):
-    assert tool.curve(log["valid"], "ppl", "num_updates") == ([75, 100], [300.5, 117.5])
+    assert tool.curve(log["valid"], "ppl", "updates") == ([75, 100], [300.5, 117.5])
     assert tool.curve(log["train_inner"], "loss", "wall") == ([20 / 3600, 40 / 3600], [10.5, 8.5])
-    assert tool.curve({50: {"gnorm": float("nan"), "num_updates": 50}}, "gnorm", "num_updates") == ([], [])
+    assert tool.curve({50: {"gnorm": float("nan"), "num_updates": 50}}, "gnorm", "updates") == ([], [])
 
 
 def test_picture(fairseq_log, steps, tmp_path, capsys):
@@ -28,7 +28,7 @@ def test_picture(fairseq_log, steps, tmp_path, capsys):
 
 
 def test_panels(log):
-    figure = tool.draw([log, log, log], ["base", "base", "relative"], [*tool.TITLES, "nowhere"], "num_updates")
+    figure = tool.draw([log, log, log], ["base", "base", "relative"], [*tool.TITLES, "nowhere"], "updates")
     panels = {axis.get_title(): axis for axis in figure.axes}
     assert list(panels) == list(tool.TITLES.values())
     lines = [line for line in panels[tool.TITLES["loss"]].lines if len(line.get_xdata())]
@@ -43,13 +43,13 @@ def test_over_training_loss(log, tmp_path, fairseq_log, steps):
     """Halfway between the lines of updates 50 and 100, and at the latter: training losses 9.5 and 8.5."""
     found = tool.over_training_loss(log, tmp_path)
     assert list(found) == ["valid"]
-    assert tool.curve(found["valid"], "loss", "training_loss") == ([9.5, 8.5], [9.0, 7.5])
-    (axis,) = tool.draw([found, found], ["base", "weighted"], ["loss"], "training_loss").axes
+    assert tool.curve(found["valid"], "loss", "training-loss") == ([9.5, 8.5], [9.0, 7.5])
+    (axis,) = tool.draw([found, found], ["base", "weighted"], ["loss"], "training-loss").axes
     lines = [line for line in axis.lines if len(line.get_xdata())]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in lines] == [([9.5, 8.5], [9.0, 7.5])] * 2
     assert axis.get_xlabel() == "training loss"
     del log["train_inner"]  # there is the epoch's
-    assert tool.curve(tool.over_training_loss(log, tmp_path)["valid"], "loss", "training_loss")[0] == [9.5, 9.5]
+    assert tool.curve(tool.over_training_loss(log, tmp_path)["valid"], "loss", "training-loss")[0] == [9.5, 9.5]
     path, picture = fairseq_log(tmp_path / "train.log", "json", steps), tmp_path / "a.png"
     tool.main([str(path), "--against", "training-loss", "--reach", "--output", str(picture)])
     assert picture.exists()
@@ -57,13 +57,13 @@ def test_over_training_loss(log, tmp_path, fairseq_log, steps):
 
 def test_epochs_where_there_are_no_intervals(log):
     del log["train_inner"]
-    (axis,) = tool.draw([log], ["a"], ["lr"], "num_updates").axes
+    (axis,) = tool.draw([log], ["a"], ["lr"], "updates").axes
     assert [list(line.get_ydata()) for line in axis.lines if len(line.get_xdata())] == [[1e-3]]
 
 
 def test_reached(log):
     """Between the validations after 75 and 100 updates, with losses 9 and 7.5."""
-    reached = lambda loss: tool.reached(log["valid"], loss, "num_updates")  # noqa: E731
+    reached = lambda loss: tool.reached(log["valid"], loss, "updates")  # noqa: E731
     assert [reached(loss) for loss in (9.5, 9, 8.25, 7.5, 7.4)] == [75, 75, 87.5, 100, None]
     assert tool.reached(log["valid"], 8.25, "seconds") == 35
 

@@ -22,7 +22,7 @@ MODEL, HEADS, FFN = 16, 4, 24
 def block(of=BranchedAttention, **options):
     """A self-attention of float64 with branch weights on the simplex that are all different."""
     torch.manual_seed(1)
-    options = {"ffn_dim": FFN, "self_attention": True, "random": True, **options}
+    options = {"ffn_dim": FFN, "self_attention": True, "random_init": True, **options}
     module = of(MODEL, HEADS, **options).double()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -154,7 +154,7 @@ def test_activation_dropout_and_activation():
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_can_be_drawn_in_every_step(form):
     """Evenly from the simplex, whose variance is Dirichlet's; an evaluation has 1/M."""
-    module = block(form, drawn=True, random=False)
+    module = block(form, drawn=True, random_init=False)
     assert not module.kappa.requires_grad and not module.alpha.requires_grad
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
     evaluated, _ = module(x, x, x, need_weights=False)
@@ -176,7 +176,7 @@ def test_weights_can_be_drawn_in_every_step(form):
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_branch_weights_begin_on_the_simplex(form, random, softmax):
-    module = block(form, random=random, softmax=softmax)
+    module = block(form, random_init=random, softmax=softmax)
     for _ in range(20):  # some draws have a branch of weight 0, whose logarithm is not finite
         module.reset_branch_weights(random)
         assert torch.isfinite(module.kappa).all() and torch.isfinite(module.alpha).all()

@@ -71,9 +71,9 @@ def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
     return statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
 
 
-def mean(scores: list[float]) -> str:
+def mean(scores: list[float], digits: int = 2) -> str:
     """The mean, with the standard deviation where there are several scores."""
-    return ("{:.2f} ± {:.2f}" if len(scores) > 1 else "{:.2f}").format(*mean_and_deviation(scores))
+    return " ± ".join(f"{number:.{digits}f}" for number in mean_and_deviation(scores)[: len(scores)])
 
 
 def p_value(p: float | None) -> str:

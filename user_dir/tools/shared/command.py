@@ -10,6 +10,7 @@ import threading
 
 from ...errors import InputError
 from ...serving.search_settings import DEFAULTS
+from .records import AVERAGE
 
 
 def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:
@@ -30,7 +31,7 @@ positive.__name__ = "number, at least 1,"  # for argparse's message
 
 def checkpoint(value: str) -> pathlib.Path:
     """A type of arguments: the folder of a run stands for its average.pt."""
-    average = pathlib.Path(value, "average.pt")
+    average = pathlib.Path(value, AVERAGE)
     return average if average.exists() else pathlib.Path(value)
 
 

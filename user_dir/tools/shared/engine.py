@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-from ...errors import InputError
+from ...errors import InputError, flag
 from ...serving.exported_translator import FACTS, ExportedTranslator, difference
 from ...serving.text_translator import TextTranslator
 
@@ -46,18 +46,18 @@ def imported_when_called(*names: str) -> Iterator[None]:
 
 def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None:
     """The default of --autocast: that of the training (None), or "off" where bfloat16 gains nothing."""
-    from ...serving.models import load, options
+    from ...checkpoints.files import load, saved_options
     from ...serving.translator import torch_device
-    from ..precision import faster
+    from .precision import faster_precision
 
-    trained = {options(load(path, mmap=True), "model").get("autocast", "off") for path in checkpoints}
-    return "off" if "bf16" in trained and faster(torch_device(device).type) == "off" else None
+    trained = {saved_options(load(path), "model").get("autocast", "off") for path in checkpoints}
+    return "off" if "bf16" in trained and faster_precision(torch_device(device).type) == "off" else None
 
 
 def only_torch(args: argparse.Namespace) -> str | None:
     """The first option of `args` that CTranslate2 cannot obey."""
     names = ("data", "ensemble", "autocast", "lenpen_form")
-    return next((f"--{name.replace('_', '-')}" for name in names if getattr(args, name)), None)
+    return next((flag(name) for name in names if getattr(args, name)), None)
 
 
 def why_torch(args: argparse.Namespace, checkpoint: pathlib.Path) -> str | None:

@@ -8,15 +8,16 @@ from fairseq.data import LanguagePairDataset
 from ...errors import InputError
 from ...preparation import preparation_of
 from ...serving.models import data_of
+from ...serving.text_translator import MAX_TOKENS
 from ...serving.translator import Translator
-from ...training.input import data_fault, data_sets
+from ...training.data import data_fault, data_sets
 from .command import positive
 
 
 def add_sentences(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subset", default="test", help="the set of sentences (default: %(default)s)")
     tokens = "subwords in a batch (default: %(default)s)"
-    parser.add_argument("--max-tokens", type=positive, default=6000, metavar="N", help=tokens)
+    parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=tokens)
 
 
 def open_model(args: argparse.Namespace) -> Translator:
@@ -32,8 +33,8 @@ def load_sentences(translator: Translator, subset: str) -> LanguagePairDataset:
         InputError: if there are none, they are damaged, or one is too long for the model
     """
     task = translator.task
-    for path, dictionary in data_sets([(translator.data, subset)], task):
-        if fault := data_fault(path, dictionary):
+    for data in data_sets([(translator.data, subset)], task):
+        if fault := data_fault(data):
             raise InputError(f"{fault}: prepare the data again")
     task.load_dataset(subset)
     dataset, name = task.dataset(subset), f"{subset} of {translator.data}"

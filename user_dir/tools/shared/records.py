@@ -1,4 +1,4 @@
-"""The record of a run: run.json beside its checkpoints, which a recipe writes (examples/record.py).
+"""The files of a run, and its record: run.json, which a recipe writes (examples/record.py).
 
 It says what was trained: `corpus` with a checksum, `command`, `options`, `commits`, `versions`, `machine`, `seed`,
 `updates`, `words_per_second`, `validation`, …; and its `scores`: for each name the score and its signature.
@@ -9,9 +9,12 @@ import pathlib
 import re
 
 from ...errors import InputError
-from ...files import write
+from ...files import write_text
 
 RECORD = "run.json"
+LOG = "train.log"
+AVERAGE = "average.pt"
+TRANSLATIONS = "generate.log"  # fairseq-generate's output
 VALIDATION = re.compile(r"\{\s+(\"update\": [^}]*?)\s+\}")  # is written in one line
 
 
@@ -33,4 +36,4 @@ def read_record(path: pathlib.Path) -> dict:
 def write_record(path: pathlib.Path, record: dict) -> None:
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     text = VALIDATION.sub(lambda match: "{" + re.sub(r"\s*\n\s*", " ", match[1]) + "}", text)
-    write(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_text(path, text)

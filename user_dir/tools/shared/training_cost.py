@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ...errors import InputError
 from ...serving.models import data_of, load_models
 from ...training.last_checkpoint import LAST
+from .records import AVERAGE
 
 # The product of [B, N, d] and [B, d, M]: ours have it in place, and torch counts it only out of place.
 IN_PLACE = {torch.ops.aten.baddbmm_: lambda added, x, y, **_: 2 * math.prod(x) * y[-1]}
@@ -52,9 +53,9 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     Raises:
         InputError: if there is none, or the log does not say how many subwords were trained on
     """
-    checkpoint = next(filter(pathlib.Path.is_file, map(log.with_name, ("average.pt", LAST))), None)
+    checkpoint = next(filter(pathlib.Path.is_file, map(log.with_name, (AVERAGE, LAST))), None)
     if checkpoint is None:
-        raise InputError(f"there is no average.pt or {LAST} beside {log}, which says whose operations to count")
+        raise InputError(f"there is no {AVERAGE} or {LAST} beside {log}, which says whose operations to count")
     if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
         raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")
     (model,), task, _ = load_models([checkpoint], data_of([checkpoint]), autocast="off")

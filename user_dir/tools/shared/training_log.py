@@ -8,6 +8,7 @@ from collections import defaultdict
 import numpy as np
 
 from ...errors import InputError
+from .records import LOG
 
 # The lines of --log-format simple, behind time and logger where there are such:
 # epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
@@ -51,7 +52,7 @@ def number(text: str | float | None) -> float | list[float]:
 
 def log_of(path: pathlib.Path) -> pathlib.Path:
     """The log in the folder of a run; a log stands for itself."""
-    return path / "train.log" if path.is_dir() else path
+    return path / LOG if path.is_dir() else path
 
 
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:

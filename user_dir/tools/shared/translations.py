@@ -18,6 +18,7 @@ from sacremoses import MosesDetokenizer
 from ...errors import InputError
 from ...preparation import closed_up
 from .command import refuse_repeated
+from .records import TRANSLATIONS
 
 # A line without text may lack the tab, white space at the end. Only with a score is it one of fairseq's hypotheses.
 LINE = re.compile(r"([ST]|[HD](?=-\d+\t(?:-?\d|-inf|nan)))-(\d+)(?:\t(.*))?$")
@@ -68,7 +69,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     Raises:
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
-    path = path / "generate.log" if path.is_dir() else path
+    path = path / TRANSLATIONS if path.is_dir() else path
     lines = read_lines(path)
     detokeniser = MosesDetokenizer(language)
 

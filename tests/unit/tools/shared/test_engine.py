@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from user_dir.serving.exported_translator import fingerprint
-from user_dir.tools import export_ctranslate2, precision, translate
-from user_dir.tools.shared import engine
+from user_dir.tools import export_ctranslate2, translate
+from user_dir.tools.shared import engine, precision
 
 from support import OLD, run
 
@@ -140,7 +140,7 @@ def test_a_run_without_an_average(tmp_path, refusal):
 def test_precision(saved, monkeypatch, trained, gain, chosen):
     """That of the training, but float32 where this machine gains nothing by bfloat16."""
     _, path, _ = saved("vaswani_transformer_base", autocast=trained)
-    monkeypatch.setattr(precision, "faster", lambda device: gain)
+    monkeypatch.setattr(precision, "faster_precision", lambda device: gain)
     assert engine.precision([path], "cpu") == chosen
 
 

@@ -19,7 +19,7 @@ from .masks import additive
 SMALLEST_BLOCK = 16  # products of fewer queries are no faster
 
 
-class LocalAttention:
+class RestrictedAttention:
     """A mixin before an attention class (`joined`, transformer/layers.py), which it restricts to neighbours.
 
     Args:

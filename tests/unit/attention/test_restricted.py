@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from user_dir.attention.cache import cache_of
-from user_dir.attention.local import LocalAttention
 from user_dir.attention.multihead import MultiheadAttention
+from user_dir.attention.restricted import RestrictedAttention
 from user_dir.config import VariantConfig
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
@@ -21,7 +21,7 @@ RESTRICTED = {"restricted_attention": "both", "neighbourhood": 5}
 def build_attention(kind, neighbourhood):
     torch.manual_seed(1)
     options = {"neighbourhood": neighbourhood, "self_attention": True, **KINDS[kind]}
-    return joined(LocalAttention, kind)(MODEL, HEADS, **options).double()
+    return joined(RestrictedAttention, kind)(MODEL, HEADS, **options).double()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

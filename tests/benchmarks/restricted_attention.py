@@ -1,6 +1,6 @@
 """Times self-attention to a neighbourhood of r positions beside self-attention to all, forward and backward.
 
-    python tests/benchmarks/local_attention.py --lengths 256 512 1024 2048 4096 --neighbourhood 128
+    python tests/benchmarks/restricted_attention.py --lengths 256 512 1024 2048 4096 --neighbourhood 128
 
 One layer's attention of `_base` width for as many sentences as make 4,096 words; milliseconds (median of rounds in
 turn) and the megabytes that are allocated at most. Run it with nothing else running.
@@ -14,8 +14,8 @@ import torch
 from relative_positions import peak_memory
 from speed import time_in_turn
 
-from user_dir.attention.local import LocalAttention
 from user_dir.attention.multihead import MultiheadAttention
+from user_dir.attention.restricted import RestrictedAttention
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.layers import joined
 
@@ -42,7 +42,7 @@ def main() -> None:
             near = {"neighbourhood": args.neighbourhood, **options}
             for title, one, more in (
                 (name, kind, options),
-                (f"{name}, restricted", joined(LocalAttention, kind), near),
+                (f"{name}, restricted", joined(RestrictedAttention, kind), near),
             ):
                 module = one(WIDTH, HEADS, self_attention=True, **more).to(device)
                 actions[title] = functools.partial(step, module, x)

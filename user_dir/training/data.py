@@ -1,0 +1,127 @@
+"""The binarised data of a training: which files they are, and why fairseq could not train on them.
+
+If data and dictionary do not match, or no sentence fits into a batch, fairseq's error comes from the data loader's
+thread and names no file. If a held-out sentence is too long, its error comes after the first epoch.
+"""
+
+import pathlib
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
+from fairseq.utils import split_paths
+
+from ..errors import InputError
+from .validation import sample
+
+
+class DataSet(NamedTuple):
+    """One side of a data set."""
+
+    path: pathlib.Path  # its index, PART.SOURCE-TARGET.LANGUAGE.idx
+    part: str  # as in the file's name, such as train1: in validation fairseq does not read valid1
+    side: str  # source or target
+    dictionary: Dictionary
+
+    @property
+    def text(self) -> pathlib.Path:
+        return self.path.with_suffix(".bin")
+
+    def index(self) -> MMapIndexedDataset.Index | None:
+        """None if it is not of --dataset-impl mmap, fairseq-preprocess's default."""
+        mapped = infer_dataset_impl(str(self.path.with_suffix(""))) == "mmap"
+        return MMapIndexedDataset.Index(self.path) if mapped else None
+
+
+def refuse_folder(task_cfg) -> None:
+    """Refuses the data of a translation task's options unless they are a folder with the dictionaries of two languages.
+
+    Raises:
+        InputError: says what to change
+    """
+    remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
+    if task_cfg.data is None:  # fairseq-hydra-train asks for none
+        raise InputError(f"task.data is not given: {remedy}")
+    folder = pathlib.Path(split_paths(task_cfg.data)[0])
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: {remedy}")
+    pair = task_cfg.source_lang, task_cfg.target_lang
+    if not all(pair):
+        pair = infer_language_pair(str(folder))
+    if not all(pair):
+        raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
+    if missing := [name for language in pair if not (folder / (name := f"dict.{language}.txt")).is_file()]:
+        remedy = "prepare the data again, or give the languages by --source-lang and --target-lang"
+        raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
+
+
+def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:
+    """The files of the data set `part` in `language`, such as train and train1, in either direction of translation."""
+    for names in ("-".join(pair), "-".join(reversed(pair))):
+        for path in sorted(folder.glob(f"{part}*.{names}.{language}{ending}")):
+            if re.match(rf"\d*\.{names}\.", path.name.removeprefix(part)):
+                yield path
+
+
+def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[DataSet]:
+    """Those of `parts`, each a folder and a name."""
+    pair = task.cfg.source_lang, task.cfg.target_lang
+    for folder, part in parts:
+        for side, language in zip(("source", "target"), pair):
+            for path in parts_of(folder, part, pair, language):
+                yield DataSet(path, path.name.partition(".")[0], side, getattr(task, f"{side}_dictionary"))
+
+
+def data_fault(data: DataSet) -> str | None:
+    """The reason why `data` is damaged or does not match its dictionary; None if it is usable."""
+    path, text, dictionary = data.path, data.text, data.dictionary
+    if infer_dataset_impl(str(path.with_suffix(""))) is None:
+        return f"{path} is truncated" if text.is_file() else f"{text} is missing"
+    try:
+        if (index := data.index()) is None:
+            return None
+        words = np.memmap(text, index.dtype, "r")
+    except (ValueError, AssertionError, KeyError, struct.error) as error:
+        return f"{path} or {text.name} is truncated or damaged ({error})"
+    if len(words) != (expected := index.sizes.sum(dtype=np.int64)):
+        return f"{text} has {len(words):,} of {expected:,} subwords"
+    if (largest := words.max()) >= len(dictionary):
+        listed = path.with_name(f"dict.{path.name.split('.')[2]}.txt")
+        return f"{listed} has {len(dictionary):,} words and {text} has word number {largest:,}"
+    return None
+
+
+def batch_fault(data: DataSet, max_tokens: int) -> str | None:
+    """The reason why no sentence of `data` fits into a batch; None if one does."""
+    index = data.index()  # `sizes` is a part of it, and is gone when it is deleted
+    if index is None or max_tokens >= index.sizes.min():
+        return None
+    shortest = f"the shortest sentence of {data.text} has {index.sizes.min()}"
+    return f"--max-tokens {max_tokens}: {shortest}: give at least as many, such as 4096"
+
+
+def validation_fault(data: DataSet, options, task_cfg) -> str | None:
+    """The reason why fairseq's first validation on `data` would fail; None if it would not."""
+    index, side = data.index(), data.side
+    if index is None:
+        return None
+    positions, sizes = getattr(task_cfg, f"max_{side}_positions"), index.sizes
+    if task_cfg.valid_pairs:
+        sizes = sizes[sample(len(sizes), task_cfg.valid_pairs)]
+    if task_cfg.truncate_source and side == "source":
+        sizes = np.minimum(sizes, positions)
+    if options.skip_invalid_size_inputs_valid_test:
+        sizes = sizes[sizes <= positions]
+    longest = sizes.max(initial=0)
+    text = f"the longest sentence of {data.text} has {longest}"
+    if longest > positions:
+        remedy = "add --skip-invalid-size-inputs-valid-test to leave longer ones out of validation"
+        return f"--max-{side}-positions {positions}: {text}: {remedy}"
+    if options.max_tokens_valid is not None and options.max_tokens_valid < longest:
+        return f"--max-tokens-valid {options.max_tokens_valid} (default: --max-tokens): {text}: give at least as many"
+    return None

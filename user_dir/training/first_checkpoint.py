@@ -1,0 +1,65 @@
+"""Checks the checkpoint that fairseq-train is to continue from: if it is missing, fairseq starts from the beginning."""
+
+import pathlib
+
+from torch import nn
+
+from ..checkpoints.files import load, saved_options
+from ..config import VariantConfig
+from ..errors import InputError, flag
+from .last_checkpoint import LAST
+
+
+def refuse_checkpoints(options, model: nn.Module) -> None:
+    """Refuses a checkpoint to continue from that cannot be read, or does not fit `model`.
+
+    Raises:
+        InputError: says what to change
+    """
+    last = pathlib.Path(options.save_dir) / LAST
+    if options.restore_file == LAST and last.exists():  # a resumed fine-tuning does not read its first checkpoint again
+        paths = {"--save-dir": last}
+    else:
+        names = ("restore_file", "continue_once", "finetune_from_model")
+        named = {flag(name): getattr(options, name, None) for name in names}
+        paths = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
+    for option, path in paths.items():
+        if option == "--save-dir":
+            place, remedy = "", "choose another --save-dir, or remove the file to train from the beginning"
+        else:
+            place, remedy = f"{option}: ", f"name another file, or omit {option}"
+        try:
+            refuse_another_model(path, load(path), options, model)
+        except InputError as error:
+            if place and ".embed_tokens.weight is [" in str(error):
+                remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
+            raise InputError(f"{place}{error}: {remedy}") from error
+
+
+def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
+    """Raises InputError if the parameters in `state` are not those of `model`, by name, shape and form of κ and α."""
+    if options.ddp_backend == "fully_sharded":  # parameters have other names
+        return
+    model.upgrade_state_dict(state["model"])
+    there, here = (
+        {name: list(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (state["model"], model.state_dict())
+    )
+    differ = other_options(state, model)
+    others = "".join(f" {flag(name)} {value}" for name, value in differ.items())
+    arch = saved_options(state, "model").get("arch")
+    if "branch_weights" in differ and getattr(model.cfg, "branched_attention", "none") != "none":
+        form = f"--branch-weights {model.cfg.branch_weights}"
+        raise InputError(f"{path} holds another model ({arch}{others}): it lacks the κ and α of {form}")
+    for name in [*there, *here]:
+        if there.get(name) != here.get(name):
+            shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
+            raise InputError(f"{path} holds another model ({arch}{others}): {name} is {shapes}")
+
+
+def other_options(state: dict, model: nn.Module) -> dict:
+    """Our options of the model in `state`, by name, where `model` has other values."""
+    saved = saved_options(state, "model")  # without those that have their defaults
+    there = {name: saved.get(name, getattr(VariantConfig, name)) for name in VariantConfig.__annotations__}
+    cfg = getattr(model, "cfg", None)  # only Transformers have one
+    return {name: value for name, value in there.items() if value not in (None, getattr(cfg, name, value))}
