@@ -15,9 +15,9 @@ from ..errors import InputError, flag
 from ..files import write_text
 
 FILE = "search.json"
-# Vaswani et al. 2017, 6.1: a beam of 4, and at most 50 subwords more than in the source.
+# Without search.json, as in Vaswani et al. 2017, 6.1: a beam of 4, and at most 50 subwords more than in the source.
 DEFAULTS = {"beam": 4, "lenpen": 1.0, "lenpen_form": "fairseq", "max_len_a": 1.0, "max_len_b": 50}
-FAIRSEQS = {"beam": 5, "lenpen": 1.0, "lenpen_form": "fairseq", "max_len_a": 0.0, "max_len_b": 200}
+FAIRSEQS = {**DEFAULTS, "beam": 5, "max_len_a": 0.0, "max_len_b": 200}  # fairseq-generate's
 FORMS = ("fairseq", "vaswani")  # of the length penalty, see search/beam.py
 MOST = 1_000_000
 RANGES = {"beam": (1, MOST), "lenpen": (-10, 10), "max_len_a": (0, MOST), "max_len_b": (1, MOST)}
