@@ -42,10 +42,11 @@ fi
 # Relative positions gain BLEU there. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
+in_project() { (cd "$(realpath "$(dirname "$0")/..")" && [ -e "$1" ]); }  # where the steps run
 like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
 [ -n "$like" ] || preparation=(--bpe-operations "$merges" "${preparation[@]}")
 share=--share-all-embeddings
-if [[ " ${preparation[*]} " == *" --separate-bpe "* ]] || { [ -n "$like" ] && [ ! -e "$like/bpe/codes" ]; }; then
+if [[ " ${preparation[*]} " == *" --separate-bpe "* ]] || { [ -n "$like" ] && ! in_project "$like/bpe/codes"; }; then
   share=--share-decoder-input-output-embed
 fi
 PATIENCE=${PATIENCE:-10}

@@ -47,6 +47,7 @@ class CheckedTranslationConfig(TranslationConfig):
         "(Provilkov et al. 2020); needs data of data-prep/prepare.py",
     )
     bpe_dropout_side: ChoiceEnum(["both", "source", "target"]) = option("both", "the side of --bpe-dropout")
+    upsample_primary: int = option(1, "how often an epoch has the first of several training sets; the others, once")
     valid_pairs: int = option(0, "validate on this many pairs, always the same ones (default: on all)")
     seed: int = II("common.seed")
 

@@ -42,7 +42,8 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
             subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
         merges = sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
     if not merges:
-        raise PreparationError("no pair of letters occurs twice in the training text: no merges to learn; add text")
+        reason = "no pair of letters occurs twice within words of the training text: no merges to learn"
+        raise PreparationError(f"{reason}; add text, or --pretokenised if its words are letters")
     if merges < operations:
         print(f"learned {merges:,} of {operations:,} merges: no other subword pair occurs twice")
     return merges

@@ -74,6 +74,7 @@ OPTIMIZERS = [
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2: give"),
     (PLAIN, "--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
     (PLAIN, "--max-tokens 1", "--max-tokens 1: .* has 2: give"),
+    (PLAIN, "--max-target-positions 1", "--max-target-positions 1: the shortest .* has 2: give"),
     (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9: give"),
     (PLAIN, "--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),
     (PLAIN, "--max-source-positions 7", "--max-source-positions 7: .*valid.* has 9: add --skip-invalid"),
@@ -192,6 +193,18 @@ def test_files_that_fairseq_does_not_read(copies, tmp_path):
     for name in names:
         (tmp_path / name).touch()
     assert [path.name for path in training_input.parts_of(tmp_path, "train", ("src", "tgt"), "src")] == names[:2]
+
+
+def test_a_training_set_in_two_files(copies):
+    """fairseq's own default of --upsample-primary fails."""
+    given = {"data": str(copies), "train_subset": "train", "dataset_impl": "mmap"}
+    task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(**given))
+    task.load_dataset("train", combine=True)
+    pairs = len(task.dataset("train"))
+    for path in [*copies.glob("train.src-tgt.*")]:
+        shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
+    task.load_dataset("train", combine=True)
+    assert len(task.dataset("train")) == 2 * pairs
 
 
 def test_raw_data_have_no_index(copies, tmp_path):

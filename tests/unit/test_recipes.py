@@ -536,6 +536,12 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     for like, share in (("joint", "--share-all-embeddings"), ("separate", "--share-decoder-input-output-embed")):
         text = started(*texts, "--dry-run", PREPARATION=f"--like {tmp_path / like} --new-characters").stdout
         assert f"{share} " in text and "--bpe-operations" not in text
+    joint = os.path.relpath(tmp_path / "joint", PROJECT)  # the steps run there, whatever the folder of the call
+    assert "--share-all-embeddings " in started(*texts, "--dry-run", cwd=tmp_path, PREPARATION=f"--like {joint}").stdout
+    texts[1] = texts[1].rename(tmp_path / "mine.zh_CN")
+    text = started(*texts, "--dry-run", CHOOSE="bleu").stdout
+    assert "--eval-tokenized-bleu" in text and "--eval-bleu-detok" not in text
+    texts[1] = texts[1].rename(tmp_path / "mine.pt_BR")
     folders = set()
     for place, preparation in (("a", ""), ("b", ""), ("b", "--lowercase")):  # a model's data are not replaced
         (tmp_path / place).mkdir(exist_ok=True)

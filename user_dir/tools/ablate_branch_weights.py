@@ -26,7 +26,7 @@ from ..serving.translator import Translator
 from ..weighted.heads import branched_blocks
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser
 from .shared.examined import add_sentences, load_sentences, open_model
-from .shared.metrics import token_bleu
+from .shared.metrics import bleu, token_bleu
 from .shared.translations import read_lines
 
 Draw = Callable[[int], Tensor]  # M → a point [M] of the simplex
@@ -77,12 +77,13 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
         # A reference's unknown word is written differently from a translation's, as fairseq-generate does.
         rows = [target.string(dataset.tgt[number], escape_unk=True) for number in range(len(dataset))]
         return token_bleu(), [translator.decode(row) for row in rows]
-    path = args.reference or prepared.folder / "raw" / f"{args.subset}.{translator.task.cfg.target_lang}"
+    language = translator.task.cfg.target_lang
+    path = args.reference or prepared.folder / "raw" / f"{args.subset}.{language}"
     references = read_lines(path)
     if len(references) != len(dataset):
         counts = f"{path} has {len(references)} lines and {args.subset} of {translator.data} {len(dataset)} sentences"
         raise InputError(f"{counts}: name its text with --reference")
-    return BLEU(lowercase=prepared.lowercase) if prepared else token_bleu(), references
+    return bleu(language, lowercase=prepared.lowercase) if prepared else token_bleu(), references
 
 
 @exit_in_one_line("nmt-ablate-branch-weights")

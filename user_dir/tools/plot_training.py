@@ -145,7 +145,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
         losses = [curve(points, "loss", "updates")[1] for points in validated]
         if [] in losses:
             path = args.logs[losses.index([])]
-            raise InputError(f"{path} has no validation, whose loss could be reached: train with one")
+            raise InputError(f"{path} has no validation with a finite loss, which could be reached: name another log")
         loss = args.reach or min(losses[0])
         columns += [f"updates to validation loss {loss:g}", "seconds"]
         for row, points in zip(rows, validated):

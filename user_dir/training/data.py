@@ -96,13 +96,18 @@ def data_fault(data: DataSet) -> str | None:
     return None
 
 
-def batch_fault(data: DataSet, max_tokens: int) -> str | None:
-    """The reason why no sentence of `data` fits into a batch; None if one does."""
+def batch_fault(data: DataSet, options, task_cfg) -> str | None:
+    """The reason why no sentence of `data` can be trained on; None if one can."""
     index = data.index()  # `sizes` is a part of it, and is gone when it is deleted
-    if index is None or max_tokens >= index.sizes.min():
+    if index is None:
         return None
-    shortest = f"the shortest sentence of {data.text} has {index.sizes.min()}"
-    return f"--max-tokens {max_tokens}: {shortest}: give at least as many, such as 4096"
+    limits = {"--max-tokens": options.max_tokens}
+    if not (task_cfg.truncate_source and data.side == "source"):
+        limits[f"--max-{data.side}-positions"] = getattr(task_cfg, f"max_{data.side}_positions")
+    for option, most in limits.items():
+        if most is not None and most < (shortest := index.sizes.min()):
+            return f"{option} {most}: the shortest sentence of {data.text} has {shortest}: give at least as many"
+    return None
 
 
 def validation_fault(data: DataSet, options, task_cfg) -> str | None:

@@ -63,9 +63,8 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
         held_out = [data for data in sets if data.part in held_out_parts(options)]
-        if options.max_tokens is not None:
-            trained = [data for data in sets if data not in held_out]
-            faults += [fault for data in trained if (fault := batch_fault(data, options.max_tokens))][:1]
+        trained = [data for data in sets if data not in held_out]
+        faults += [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
         faults += [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))

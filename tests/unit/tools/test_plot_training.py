@@ -103,7 +103,11 @@ def test_what_reach_prints(fairseq_log, steps, tmp_path, capsys, options, rows):
             ["--against", "training-loss"],
             "train.log has no training loss, and",
         ),
-        ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--reach"], "train.log has no validation, whose loss"),
+        (
+            '{"epoch": 1, "loss": "9", "num_updates": "50"}',
+            ["--reach"],
+            "train.log has no validation with a finite loss",
+        ),
         ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--cost"], "there is no average.pt or checkpoint_last.pt"),
     ],
 )

@@ -39,11 +39,15 @@ def token_bleu() -> BLEU:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
+def bleu(language: str, **options) -> BLEU:
+    """sacreBLEU of detokenised text in `language`."""
+    return BLEU(tokenize=TOKENISERS.get(re.split("[_-]", language)[0], "13a"), **options)
+
+
 def metrics(runs: list[Run], language: str) -> dict[str, Metric]:
     """The scores by name that all of the runs allow."""
-    tokens = TOKENISERS.get(re.split("[_-]", language)[0], "13a")
-    found = {"sacreBLEU": BLEU(tokenize=tokens), "chrF2": CHRF()}
-    if tokens == "13a":  # Moses finds no words in other languages
+    found = {"sacreBLEU": bleu(language), "chrF2": CHRF()}
+    if found["sacreBLEU"].tokenizer_signature == "13a":  # Moses finds no words in other languages
         found["tokenised BLEU"] = CompoundSplitBLEU(language)
     if all(run.hypothesis_tokens for run in runs):
         found[TOKENS] = token_bleu()

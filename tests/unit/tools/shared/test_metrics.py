@@ -1,8 +1,8 @@
-"""Tokens of the papers' BLEU."""
+"""Tokens of BLEU."""
 
 import pytest
 
-from user_dir.tools.shared.metrics import CompoundSplitBLEU
+from user_dir.tools.shared.metrics import CompoundSplitBLEU, bleu
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,8 @@ from user_dir.tools.shared.metrics import CompoundSplitBLEU
 )
 def test_compounds(text, tokens):
     assert CompoundSplitBLEU("en").tokenizer(text) == tokens
+
+
+@pytest.mark.parametrize("language, tokens", [("zh_CN", "zh"), ("ja", "char"), ("fr", "13a")])
+def test_languages_without_spaces(language, tokens):
+    assert bleu(language, lowercase=True).tokenizer_signature == tokens
