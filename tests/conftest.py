@@ -1,6 +1,7 @@
 """Shared by the tests: small models of any architecture, and fairseq's commands on small data."""
 
 import argparse
+import functools
 import logging
 import signal
 import sys
@@ -10,12 +11,11 @@ import types
 import pytest
 import torch
 from commands import function_of
-from fairseq import models
 from fairseq.data import Dictionary
 
-import user_dir  # noqa: F401  (registers the architectures)
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 
-from support import EOS, PAD, SMALL, run, save_checkpoint, write_toy_data
+from support import EOS, PAD, SMALL, build_model, run, save_checkpoint, write_toy_data
 
 # Commands that tests end take these signals as at a terminal, also where the tests run under nohup or behind &.
 if threading.current_thread() is threading.main_thread():
@@ -33,16 +33,15 @@ def dictionary():
 
 @pytest.fixture(scope="session")
 def build(dictionary):
-    """build(arch, **options): a small model in evaluation mode, from the same seed each time."""
+    """build(arch, **options): see support.build_model."""
     task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    return functools.partial(build_model, task)
 
-    def build(arch, **options):
-        args = argparse.Namespace(arch=arch, **{**SMALL, **options})
-        models.ARCH_CONFIG_REGISTRY[arch](args)
-        torch.manual_seed(1)
-        return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
 
-    return build
+@pytest.fixture(scope="session")
+def new_task(dictionary):
+    """new_task(**options): a checked_translation."""
+    return lambda **options: CheckedTranslationTask(CheckedTranslationConfig(**options), dictionary, dictionary)
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ def ask(address: str, words: list[str]) -> int:
 
 
 def forwarded(name: str, *words: str) -> bool:
-    """Whether a copy can run the command: our modules, scripts, fairseq's commands and ours; not python -c, -m pip."""
+    """Whether a copy can run the command: our modules and scripts, some packages' commands; not python -c, -m pip."""
     script = words and (words[0].endswith(".py") or (words[0] == "-m" and words[1].startswith("user_dir.")))
-    return bool(script) if name == "python" else name.startswith(("fairseq-", "nmt-"))
+    return bool(script) if name == "python" else name.startswith(("fairseq-", "nmt-", "sacrebleu"))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Fixtures are in conftest.py, the equations in equations.py.
 """
 
+import argparse
 import contextlib
 import functools
 import json
@@ -18,7 +19,7 @@ import time
 import commands
 import pytest
 import torch
-from fairseq import optim
+from fairseq import models, optim
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
@@ -122,6 +123,14 @@ def descendants(process):
             yield from descendants(child)
 
 
+def build_model(task, arch, **options):
+    """A small model in evaluation mode, from the same seed each time; task: whatever has the dictionaries."""
+    args = argparse.Namespace(arch=arch, **{**SMALL, **options})
+    models.ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(1)
+    return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
+
+
 def save_checkpoint(path, model, options, data, languages, updates=100):
     """Saves `model` as fairseq does after so many updates; options: a Namespace with the model's options."""
     cfg = {
@@ -144,6 +153,16 @@ def save_checkpoint(path, model, options, data, languages, updates=100):
     torch.save(state, path)
 
 
+def change(path, **values):
+    """Other options in a checkpoint: task__data="…" is the data of its task."""
+    state = torch.load(path)
+    for name, value in values.items():
+        group, _, option = name.partition("__")
+        found = state["cfg"][group]
+        (vars(found) if isinstance(found, argparse.Namespace) else found)[option] = value
+    torch.save(state, path)
+
+
 CODES = "#version: 0.2\nw 1</w>\nw 2</w>\n"
 
 
@@ -162,9 +181,8 @@ def write_toy_data(folder, target=lambda words: words, train=2000, vocabulary=10
     """Makes a data-bin in `folder` whose target sentences are `target` of the source's words, e.g. reversed."""
     letters = random.Random(1)
     for split, size in (("train", train), ("valid", 50), ("test", 50)):
-        sources = [
-            [f"w{letters.randrange(vocabulary)}" for _ in range(letters.randint(1, longest))] for _ in range(size)
-        ]
+        lengths = (letters.randint(1, longest) for _ in range(size))
+        sources = [[f"w{letters.randrange(vocabulary)}" for _ in range(length)] for length in lengths]
         for language, sentences in (("src", sources), ("tgt", map(target, sources))):
             (folder / f"{split}.{language}").write_text("".join(f"{' '.join(words)}\n" for words in sentences))
     prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
@@ -210,7 +228,12 @@ def training_options(*words):
     return parse_args_and_arch(get_training_parser(), words)
 
 
-def heads_by_equation(module, query, key, padding, causal):
+def future(length):
+    """A mask: −inf where a query may not look."""
+    return torch.full((length, length), float("-inf"), dtype=torch.double).triu(1)
+
+
+def heads_by_equation(module, query, key, padding=None, causal=False):
     """The heads [T, B, h, d_v] of attention `module` and their weights [B, h, T, S], one sentence and head at a time.
 
     query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position. In a module with a `radius`
@@ -218,11 +241,12 @@ def heads_by_equation(module, query, key, padding, causal):
     """
     sides = ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
     q, k, v = (projection(x).unflatten(2, (module.num_heads, -1)) for projection, x in sides)
+    radius = getattr(module, "radius", len(query) + len(key))
 
     def one(b, head):
         def seen(i):
-            near = getattr(module, "radius", len(key))
-            return [j for j in range(len(key)) if not padding[b, j] and not (causal and j > i) and abs(i - j) <= near]
+            near = range(max(0, i - radius), min(len(key), (i if causal else i + radius) + 1))
+            return [j for j in near if padding is None or not padding[b, j]]
 
         own = q[:, b, head], k[:, b, head], v[:, b, head]
         if not hasattr(module, "distance"):
@@ -236,14 +260,53 @@ def heads_by_equation(module, query, key, padding, causal):
     return heads, torch.stack([torch.stack([weights for _, weights in sentence]) for sentence in sentences])
 
 
+def comparison(module, query, key, padding, heads, weights, causal=False, read=1):
+    """compare(): attention `module` has these heads and weights, and their gradients, if its weights are read or not.
+
+    read [T, B, 1]: which outputs are.
+    """
+    expected, inputs = module.out_proj(heads.flatten(2)), [query, *module.parameters()] + [key] * (key is not query)
+    direction = torch.randn_like(query) * read
+    gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    of_weights = read if isinstance(read, int) else read.transpose(0, 1)[:, None]  # [B, 1, T, 1]
+
+    def compare():
+        for need in (False, True):
+            options = {"need_weights": need, "need_head_weights": need, "key_padding_mask": padding}
+            output, found = module(query, key, key, attn_mask=future(len(query)) if causal else None, **options)
+            torch.testing.assert_close(output * read, expected * read)
+            torch.testing.assert_close(torch.autograd.grad((output * direction).sum(), inputs), gradients)
+        torch.testing.assert_close(found.transpose(0, 1) * of_weights, weights * of_weights)
+
+    return compare
+
+
+def assert_decodes_word_by_word(model, encoder_out, words):
+    """The decoder gives with a cache what it gives at once, while hypotheses change their places as in beam search.
+
+    Half-way there is one fewer, as when a sentence has ended.
+    """
+    rows = encoder_out["encoder_out"][0].size(1)
+    torch.manual_seed(3)
+    tokens, state = torch.full((rows, 1), EOS), {}
+    for word in range(words):
+        cached, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
+        full, _ = model.decoder(tokens, encoder_out=encoder_out)
+        torch.testing.assert_close(cached, full[:, -1:])
+        order = torch.randint(0, rows, (max(1, rows - (word == words // 2)),))
+        rows = len(order)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+        tokens = torch.cat([tokens[order], torch.randint(4, 50, (rows, 1))], dim=1)
+
+
 def assert_same_with_gradients(actual, expected, module, x):
     """Compares outputs of `module` for x, and the gradients of a random direction by x and by every parameter."""
     torch.testing.assert_close(actual, expected)
     inputs = {"x": x, **dict(module.named_parameters())}
     direction = torch.randn_like(expected)
-    ours, theirs = (
-        torch.autograd.grad((y * direction).sum(), list(inputs.values()), retain_graph=True) for y in (actual, expected)
-    )
+    losses = ((y * direction).sum() for y in (actual, expected))
+    ours, theirs = (torch.autograd.grad(loss, list(inputs.values()), retain_graph=True) for loss in losses)
     for name, one, other in zip(inputs, ours, theirs):
         torch.testing.assert_close(one, other, msg=functools.partial("{}: {}".format, name))
         assert name.endswith("k_proj.bias") or other.abs().max() > 0, name

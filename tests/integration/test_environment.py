@@ -25,9 +25,8 @@ def checkout(tmp_path):
 
 
 def source(checkout, **env):
-    return run(
-        "bash", checkout / "script.sh", cwd=checkout, env={"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}, ok=False
-    )
+    env = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}
+    return run("bash", checkout / "script.sh", cwd=checkout, env=env, ok=False)
 
 
 def test_refuses_an_old_python(checkout):

@@ -123,10 +123,8 @@ def test_layers_are_refused_by_name(call, copies, folders):
 
 def preprocess(call, copies, folder, *options):
     """The validation and test set of `copies` as a small data-bin in `folder`, with the same dictionaries."""
-    texts = [
-        f"--{part}pref={copies.parent / name}"
-        for part, name in zip(("train", "valid", "test"), ("test", "valid", "valid"))
-    ]
+    parts = {"train": "test", "valid": "valid", "test": "valid"}
+    texts = [f"--{part}pref={copies.parent / name}" for part, name in parts.items()]
     dictionaries = ["--srcdict", copies / "dict.src.txt", "--joined-dictionary"]
     call("fairseq-preprocess", *texts, *dictionaries, "-s", "src", "-t", "tgt", "--destdir", folder, *options)
     return folder

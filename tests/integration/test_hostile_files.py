@@ -149,10 +149,7 @@ EVALUATED = [
 
 def armed(options, code):
     """The options with that code in them."""
-    return {
-        name: armed(value, code) if isinstance(value, dict) else value.format(code=code)
-        for name, value in options.items()
-    }
+    return {name: armed(x, code) if isinstance(x, dict) else x.format(code=code) for name, x in options.items()}
 
 
 @pytest.mark.parametrize("kind", [argparse.Namespace, dict])

@@ -8,11 +8,8 @@ from support import train
 
 # The rate is so small that nothing improves after the first validation, which is after two updates.
 STEADY = "--lr 1e-12 --patience 3 --save-interval-updates 2 --log-interval 1 --update-epoch-batch-itr True".split()
-METRICS = {
-    "loss": [],
-    "bleu": ["--eval-bleu", "--eval-bleu-args", '{"beam": 3, "max_len_b": 10}', "--valid-pairs", "20"],
-}
-METRICS["bleu"] += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+BLEU = "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric --valid-pairs 20 --eval-bleu".split()
+METRICS = {"loss": [], "bleu": [*BLEU, "--eval-bleu-args", '{"beam": 3, "max_len_b": 10}']}
 
 
 def last_update(log):

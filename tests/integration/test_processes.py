@@ -17,7 +17,7 @@ from user_dir.serving.models import load_models
 from user_dir.training.processes import refuse_processes
 from user_dir.transformer.architectures import FAMILIES
 
-from support import assert_same_training, free_port, train, wait_for
+from support import assert_same_training, change, free_port, train, wait_for
 
 # Three updates an epoch, each of 4 x 300 tokens, whoever takes them; a checkpoint after every update.
 SETTINGS = {"STEPS": "prepare train", "UPDATES": 6, "AVERAGE": 4, "BATCH": 1200, "MAX_TOKENS": 300}
@@ -44,9 +44,7 @@ def test_translating_under_torchrun_is_not_refused(saved, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     _, checkpoint, data = saved("vaswani_transformer_tiny")
-    state = torch.load(checkpoint)
-    state["cfg"]["task"]["_name"] = "checked_translation"
-    torch.save(state, checkpoint)
+    change(checkpoint, task___name="checked_translation")
     assert load_models([checkpoint], data)
 
 
@@ -177,9 +175,8 @@ def start_on(two_hosts, start):
     def start_on(**variables):
         # gloo takes the interface that the host's name leads to, and both have one name.
         where = {"NODES": 2, "MASTER_ADDR": "10.99.0.1", "MASTER_PORT": 29500, "GLOO_SOCKET_IFNAME": "cable0"}
-        return [
-            start(*OPTIONS, before=host, **variables, **where, NODE_RANK=rank) for rank, host in enumerate(two_hosts)
-        ]
+        variables |= where
+        return [start(*OPTIONS, before=host, **variables, NODE_RANK=rank) for rank, host in enumerate(two_hosts)]
 
     return start_on
 

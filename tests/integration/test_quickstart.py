@@ -15,11 +15,6 @@ def run_quickstart(checkout, output, *options):
     return run("bash", checkout / "examples/quickstart.sh", *small, *options, cwd=checkout, env=env, ok=False)
 
 
-def test_number_of_updates():
-    done = run("bash", PROJECT / "examples/quickstart.sh", env={"VIRTUAL_ENV": sys.prefix, "UPDATES": "many"}, ok=False)
-    assert done.returncode == 1 and "UPDATES is many, and has to be a whole number of at least 1" in done.stderr
-
-
 @pytest.fixture(scope="module")
 def finished(checkout, tmp_path_factory):
     """The folder of a run, and the process that made it."""

@@ -140,9 +140,8 @@ def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp
 
 def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_path):
     """As after a kill between its end and the mark."""
-    stand_in(
-        "fairseq-train", f'echo x >> {tmp_path}/trained; echo "| INFO | fairseq_cli.train | done training in 2.0 s"'
-    )
+    said = "| INFO | fairseq_cli.train | done training in 2.0 s"
+    stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"')
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
     for _ in range(2):

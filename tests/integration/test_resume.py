@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import support
-from support import TWO_FAMILIES, descendants, run, train
+from support import TWO_FAMILIES, change, descendants, run, train
 
 # Three epochs of a few updates of two passes; a checkpoint and a validation every third update and after each epoch.
 RUN = """
@@ -146,9 +146,7 @@ def test_another_number_of_processes_edits_no_checkpoint(copies, tmp_path):
     """One that continues after two, which have taken three batches each, takes the seventh."""
     options, last = ["--disable-validation", "--log-interval", "1"], tmp_path / "checkpoint_last.pt"
     train(run, copies, "vaswani_transformer", tmp_path, *options, "--max-update", "3")
-    state = torch.load(last)
-    state["cfg"]["distributed_training"]["distributed_world_size"] = 2
-    torch.save(state, last)
+    change(last, distributed_training__distributed_world_size=2)
     content = last.read_bytes()
     done = train(run, copies, "vaswani_transformer", tmp_path, *options, "--max-update", "4", "--no-save")
     assert re.findall(r"epoch 001: +(\d+) /", done.stdout + done.stderr)[0] == "7"
@@ -180,9 +178,7 @@ def test_a_recipe_killed_in_each_step_goes_on(recipe, start, checkout, tmp_path,
     assert last.returncode == 0, last.stdout[-3000:] + last.stderr[-3000:]
     assert files(data, "data-bin/*") == files(tmp_path / "data", "data-bin/*") != {}
     runs = tmp_path / "run", tmp_path / "whole"
-    translations, scores = ([(run / name).read_text() for run in runs] for name in ("translations.de", "score.txt"))
-    assert translations[0] == translations[1]
-    assert (
-        re.findall(r"[\d.]+", scores[0]) == re.findall(r"[\d.]+", scores[1]) != []
-    )  # they begin with the folder's name
+    assert len({(run / "translations.de").read_text() for run in runs}) == 1
+    scores = [re.findall(r"[\d.]+", (run / "score.txt").read_text()) for run in runs]
+    assert scores[0] == scores[1] != []  # they begin with the folder's name
     assert_equal(*(torch.load(run / "average.pt")["model"] for run in runs))

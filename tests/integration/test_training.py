@@ -10,7 +10,7 @@ import torch
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.translator import Translator
 
-from support import PROJECT, TWO_FAMILIES, assert_same_training, free_port, slow_beyond, train
+from support import PROJECT, TWO_FAMILIES, assert_same_training, free_port, hypotheses, slow_beyond, train
 
 every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES, FAMILIES))
 
@@ -23,10 +23,8 @@ def translate(command, data, checkpoint, *options):
     """fairseq-generate on the test set: [(reference, hypothesis)]."""
     model = ["--user-dir", PROJECT / "user_dir", "--path", checkpoint]
     done = command("fairseq-generate", data, *model, "--beam", "4", "--required-batch-size-multiple", "1", *options)
-    lines = [line.split("\t") for line in done.stdout.splitlines() if re.match("[TH]-", line)]
-    texts = {line[0]: line[-1] for line in lines}
-    numbers = sorted(int(key[2:]) for key in texts if key.startswith("T-"))
-    return [(texts[f"T-{i}"], texts[f"H-{i}"]) for i in numbers]
+    references = (data.parent / "test.tgt").read_text().splitlines()
+    return [*zip(references, (text for _, text in hypotheses(done.stdout)), strict=True)]
 
 
 def copy_or_reverse(words):

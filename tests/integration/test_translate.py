@@ -7,18 +7,17 @@ import argparse
 import itertools
 import random
 import re
-import types
 
 import pytest
-from fairseq import models
 from fairseq.data import Dictionary
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
 from user_dir.serving.translator import Translator
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 
-from support import PROJECT, SMALL, TWO_FAMILIES, hypotheses, run, save_checkpoint, slow_beyond, train
+from support import PROJECT, SMALL, TWO_FAMILIES, build_model, hypotheses, run, save_checkpoint, slow_beyond, train
 
 SOURCE = (
     ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”"],
@@ -87,10 +86,8 @@ def lines_of(path):
 def untrained(folder, languages, path):
     """A checkpoint that goes with the corpus."""
     options = argparse.Namespace(arch="vaswani_transformer_base", _name="vaswani_transformer_base", **SMALL)
-    models.ARCH_CONFIG_REGISTRY[options.arch](options)
     source, target = (Dictionary.load(str(folder / f"data-bin/dict.{language}.txt")) for language in languages)
-    task = types.SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    model = models.ARCH_MODEL_REGISTRY[options.arch].build_model(options, task)
+    model = build_model(CheckedTranslationTask(CheckedTranslationConfig(), source, target), options.arch)
     save_checkpoint(path, model, options, folder / "data-bin", languages)
     return path
 

@@ -67,9 +67,8 @@ def test_translate(translator, known, tmp_path, capsys):
     tool.main([*MODEL, *GREEDY, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
     found = (tmp_path / "out").read_bytes().decode().removesuffix("\n").split("\n")
     assert found[::2] == [known[line] for line in LINES[::2]]
-    assert dict(zip(UNUSUAL, found[1::2])) == {
-        name: translator.translate([text], beam=1)[0] for name, text in UNUSUAL.items()
-    }
+    alone = {name: translator.translate([text], beam=1)[0] for name, text in UNUSUAL.items()}
+    assert dict(zip(UNUSUAL, found[1::2])) == alone
     assert all(bool(line) == bool(text.split()) for line, text in zip(found[1::2], UNUSUAL.values()))
     number = 2 * [*UNUSUAL].index("2,000 words") + 2
     assert f"line {number} has a sentence of 2000 subwords and the model takes 1023" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import SELF_ATTENTIONS
 
-from support import PROJECT, run
+from support import PROJECT, assert_decodes_word_by_word, future, run
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,7 @@ def test_equals_a_loop(alibi, build, side, options, need_weights):
                 seen = [j for j in range(40) if not (side == "decoder" and j > i) and not (options and abs(i - j) > 2)]
                 scores = torch.stack([q[i, b, h] @ k[j, b, h] / 2 - slope * abs(i - j) for j in seen])
                 expected[i, b, h] = scores.softmax(0) @ v[seen, b, h]
-    mask = torch.full((40, 40), float("-inf")).triu(1) if side == "decoder" else None
-    found, weights = module(x, x, x, attn_mask=mask, need_weights=need_weights)
+    found, weights = module(x, x, x, attn_mask=future(40) if side == "decoder" else None, need_weights=need_weights)
     torch.testing.assert_close(found, module.out_proj(expected.flatten(2)))
     assert (weights is not None) == need_weights
 
@@ -68,13 +67,7 @@ def test_cached_decoding_equals_full(alibi, build, batch, options):
     model = build("alibi_transformer_base", **options).double()
     for side in (model.encoder, model.decoder):
         assert isinstance(side.layers[0].self_attn, alibi.AlibiAttention)
-    encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
-    tokens, state = batch["prev_output_tokens"][[0, 1, 3]], {}
-    encoder_out = model.encoder.reorder_encoder_out(encoder_out, torch.tensor([0, 1, 3]))
-    full, _ = model.decoder(tokens, encoder_out=encoder_out)
-    for length in range(1, tokens.size(1) + 1):
-        step, _ = model.decoder(tokens[:, :length], encoder_out=encoder_out, incremental_state=state)
-        torch.testing.assert_close(step[:, 0], full[:, length - 1])
+    assert_decodes_word_by_word(model, model.encoder(batch["src_tokens"], batch["src_lengths"]), 7)
 
 
 @pytest.mark.parametrize("positions", ["keys", "values", "keys_and_values"])

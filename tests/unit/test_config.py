@@ -73,11 +73,7 @@ REFUSED = [
     (WEIGHTED, {"branches": 3}, "4 heads .* 3 branches.*: change --branches"),
     (WEIGHTED, {"top_branches": 5}, "--top-branches 5: .* 4"),
     (WEIGHTED, {"branch_weights": "random", "top_branches": 2}, "--top-branches 2 .*--branch-weights random"),
-    (
-        WEIGHTED,
-        {"branch_weights": "random", "branch_weights_init": "random"},
-        "--branch-weights-init .*-weights random",
-    ),
+    (WEIGHTED, {"branch_weights": "random", "branch_weights_init": "random"}, "-weights-init .*-weights random"),
     *[
         (WEIGHTED, {"branch_residual": form, "encoder_ffn_embed_dim": 30}, "width 30 .* 4 branches.*: change")
         for form in ("per_branch", "shared", "none")

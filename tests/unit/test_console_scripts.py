@@ -39,9 +39,8 @@ def test_every_package_is_installed(given):
 
 
 def test_every_file_that_is_read_is_installed(given):
-    given = {
-        f"{package.replace('.', '/')}/{name}" for package, names in given["package_data"].items() for name in names
-    }
+    data = given["package_data"].items()
+    given = {f"{package.replace('.', '/')}/{name}" for package, names in data for name in names}
     files = (path for path in (PROJECT / "user_dir").rglob("*.*") if path.suffix not in (".py", ".pyc", ".md"))
     assert given == {str(path.relative_to(PROJECT)) for path in files}
 

@@ -12,7 +12,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.families import FAMILIES, SIZES
-from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
+from user_dir.task import CheckedTranslationConfig
 from user_dir.training.criterion import ProjectedLoss
 from user_dir.weighted.heads import branched_blocks
 
@@ -29,13 +29,12 @@ def test_position_encodings(build):
         torch.testing.assert_close(row, torch.tensor(expected))
 
 
-def test_length_penalty_and_longest_hypothesis(build, batch, dictionary):
+def test_length_penalty_and_longest_hypothesis(build, batch, new_task):
     model = build("vaswani_transformer_base")
     sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    args = argparse.Namespace(beam=4, max_len_b=6, lenpen=0.6)
     for form, penalty in (("fairseq", lambda n: n**0.6), ("vaswani", lambda n: ((5 + n) / 6) ** 0.6)):
-        task.cfg.lenpen_form = form
-        generator = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=6, lenpen=0.6))
+        generator = new_task(lenpen_form=form).build_generator([model], args)
         for hypotheses in generator.generate([model], sample):
             for h in hypotheses:
                 torch.testing.assert_close(h["score"], h["positional_scores"].sum() / penalty(len(h["tokens"])))

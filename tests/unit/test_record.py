@@ -77,9 +77,8 @@ def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
 
 def test_a_folder_with_a_bar_in_its_name(record, tmp_path):
     (tmp_path / "generate.log").touch()
-    (tmp_path / "score.txt").write_text(
-        "| system | BLEU |\n| --- | ---: |\n| a\\|b/generate.log | 12.34 |\n\n- BLEU: `x`\n"
-    )
+    table = "| system | BLEU |\n| --- | ---: |\n| a\\|b/generate.log | 12.34 |\n\n- BLEU: `x`\n"
+    (tmp_path / "score.txt").write_text(table)
     assert record.scores(tmp_path) == {"BLEU": {"score": 12.34, "signature": "x"}}
 
 

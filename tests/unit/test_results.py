@@ -84,9 +84,8 @@ def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
     page = tmp_path / "examples/page.md"
     page.write_text("before\n<!-- table group -->\nold\n<!-- end -->\nafter\n")
-    scored = {"de.one": (40.0, 42.0), "de.other": (39.0, 41.5)} | dict.fromkeys(
-        ("fr.one", "fr.other"), ("none", "none")
-    )
+    scored = {"de.one": (40.0, 42.0), "de.other": (39.0, 41.5)}
+    scored |= dict.fromkeys(("fr.one", "fr.other"), ("none", "none"))
     for row, seed in itertools.product(scored, (1, 2)):
         scores = {"BLEU": {"score": scored[row][seed - 1]}, "sign test": {"score": f"p 0.{seed}"}}
         record = {"seed": seed, "updates": 1000 * seed, "scores": scores}

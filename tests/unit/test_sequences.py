@@ -56,13 +56,9 @@ def test_scan(packed, tmp_path):
 
 
 def test_scores(tmp_path):
-    texts = {
-        "train.output": "a b\na\n",
-        "test.output": "a b\nb\na b c\nc c c\nc b a\n",
-        "ours": "a b\na\na b c\n\nc b a\n",
-    }
+    texts = {"train.output": "a b,a", "test.output": "a b,b,a b c,c c c,c b a", "ours": "a b,a,a b c,,c b a"}
     for name, text in texts.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace(",", "\n") + "\n")
     assert "| 50.0 | 66.7 |" in sequences("score", tmp_path, tmp_path / "ours")
     (tmp_path / "train.output").write_text("a b c\n")
     assert "| 60.0 | none |" in sequences("score", tmp_path, tmp_path / "ours")

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
 
-from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, resident_memory
+from user_dir.task import CheckedTranslationConfig, resident_memory
 from user_dir.training.bpe_dropout import BPEDropout
 from user_dir.training.validation import Sample
 
@@ -38,22 +38,22 @@ def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1, anew=True):
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_batches_are_fairseqs_in_one_iterator(dictionary, dataset, anew):
+def test_batches_are_fairseqs_in_one_iterator(new_task, dictionary, dataset, anew):
     """Made anew in each epoch, or once, and shuffled."""
     stock = TranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
     stock.dataset_to_epoch_iter = {}  # fairseq keeps one for each dataset here
     expected, _ = epochs(stock, dataset(), anew=anew)
-    task, data = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset()
+    task, data = new_task(), dataset()
     first = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1, update_epoch_batch_itr=anew)
     found, last = epochs(task, data, anew=anew)
     assert found == expected and last is first and found[0] != found[1]
     assert (sorted(map(sorted, found[0])) == sorted(map(sorted, found[1]))) != anew
 
 
-def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
+def test_a_resumed_training_meets_the_same_batches(new_task, dataset):
     data = dataset()
-    (_, *expected), _ = epochs(CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), data)
-    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    (_, *expected), _ = epochs(new_task(), data)
+    task = new_task()
     iterator = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=2, update_epoch_batch_itr=True)
     iterator.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 3, "shuffle": True})
     rest = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
@@ -61,17 +61,17 @@ def test_a_resumed_training_meets_the_same_batches(dictionary, dataset):
     assert rest == expected[0][3:] and [batch["id"].tolist() for batch in again.next_epoch_itr()] == expected[1]
 
 
-def test_a_seed_for_each_epoch(dictionary, dataset):
+def test_a_seed_for_each_epoch(new_task, dataset):
     """--update-ordered-indices-seed: a training that is resumed in its second epoch meets the same batches."""
     data, seed = dataset(), lambda epoch: 7 + epoch
-    expected, _ = epochs(CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), data, seed=seed)
-    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    expected, _ = epochs(new_task(), data, seed=seed)
+    task = new_task()
     assert epochs(task, data, 2, number=2, seed=seed)[0] == expected[1:]
 
 
-def test_the_iterator_over_a_folder_ends_with_it(dictionary, dataset):
+def test_the_iterator_over_a_folder_ends_with_it(new_task, dataset):
     """Its worker lives as long, and it is part of a reference cycle."""
-    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    task = new_task()
     before = weakref.ref(epochs(task, dataset(), 1)[1])
     assert before() is not None
     epochs(task, dataset(), 1)
@@ -79,9 +79,9 @@ def test_the_iterator_over_a_folder_ends_with_it(dictionary, dataset):
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_other_data_have_an_iterator_of_their_own(dictionary, dataset, anew):
+def test_other_data_have_an_iterator_of_their_own(new_task, dataset, anew):
     """A validation set, also where it is what is trained on; and the next part of a training set in several folders."""
-    task, data = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary), dataset()
+    task, data = new_task(), dataset()
     task.dataset_to_epoch_iter = {}  # fairseq keeps an iterator for each
     options = {"max_tokens": 40, "seed": 1, "epoch": 1}
     training = task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options)
@@ -92,12 +92,12 @@ def test_other_data_have_an_iterator_of_their_own(dictionary, dataset, anew):
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_epochs_after_the_curriculum_are_shuffled(dictionary, dataset, anew):
+def test_epochs_after_the_curriculum_are_shuffled(new_task, dataset, anew):
     """fairseq keeps the order of the first epoch; and a training that is resumed meets another one."""
     data, options = dataset(), {"max_tokens": 40, "seed": 1, "update_epoch_batch_itr": anew}
 
     def orders(first: int) -> list:
-        task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+        task = new_task()
         task.curriculum = 2
         found = []
         for number in range(first, 5):
@@ -113,9 +113,9 @@ def test_epochs_after_the_curriculum_are_shuffled(dictionary, dataset, anew):
         assert [orders(first)[0] for first in (2, 3, 4)] == found[1:]
 
 
-def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(dictionary, dataset):
+def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(new_task, dataset):
     """fairseq leaves out the last pairs of a set that is not divisible by 8, and fails where nothing is left."""
-    task = CheckedTranslationTask(CheckedTranslationConfig(train_subset="train"), dictionary, dictionary)
+    task = new_task(train_subset="train")
     task.datasets = {"train": dataset(), "valid": Sample(dataset(), 5)}
 
     def sizes(split, **more):
@@ -151,16 +151,16 @@ def test_validation_searches_with_ours():
     assert task.sequence_generator.is_plain_beam_search()
 
 
-def test_translations_in_other_scripts_than_moses_knows(dictionary):
+def test_translations_in_other_scripts_than_moses_knows(new_task):
     """--tokenizer moses, for fairseq-generate's D- lines."""
-    task = CheckedTranslationTask(CheckedTranslationConfig(source_lang="en", target_lang="hi"), dictionary, dictionary)
+    task = new_task(source_lang="en", target_lang="hi")
     moses = task.build_tokenizer(argparse.Namespace(tokenizer="moses", source_lang="en", target_lang="hi"))
     assert moses.decode("वह आता है ।") == "वह आता है।"
     assert task.build_tokenizer(argparse.Namespace(tokenizer=None)) is None
 
 
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
-def test_memory_is_logged_in_training(dictionary):
+def test_memory_is_logged_in_training(new_task):
     class Criterion(torch.nn.Module):
         @staticmethod
         def reduce_metrics(logs):
@@ -169,10 +169,7 @@ def test_memory_is_logged_in_training(dictionary):
     criterion = Criterion()
     for training in (True, False):
         with metrics.aggregate() as log:
-            logs = [{"ntokens": 1, "nsentences": 1}]
-            CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary).reduce_metrics(
-                logs, criterion.train(training)
-            )
+            new_task().reduce_metrics([{"ntokens": 1, "nsentences": 1}], criterion.train(training))
         assert ("memory_gb" in log.get_smoothed_values()) == training
         if training:
             held = torch.ones(2**26)  # 256 MB

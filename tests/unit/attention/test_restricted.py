@@ -11,7 +11,7 @@ from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import joined
 
-from support import PAD, heads_by_equation
+from support import PAD, assert_decodes_word_by_word, comparison, future, heads_by_equation
 
 MODEL, HEADS, LENGTH = 4, 2, 24
 KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3}}
@@ -32,19 +32,8 @@ def test_values_and_gradients_equal_the_equation(kind, neighbourhood, causal):
     x = torch.randn(LENGTH, 2, MODEL, dtype=torch.double, requires_grad=True)
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)
     padding[0, -3:] = neighbourhood > 1  # else these see nothing
-    mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1) if causal else None
-    heads, expected_weights = heads_by_equation(module, x, x, padding, causal)
     real = ~padding.T[:, :, None]  # what padded ones get is read nowhere
-    inputs = [x, *module.parameters()]
-    direction = torch.randn_like(x) * real
-    expected = module.out_proj(heads.flatten(2))
-    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
-    for need_weights in (False, True):
-        options = {"need_weights": need_weights, "need_head_weights": need_weights}
-        output, weights = module(x, x, x, key_padding_mask=padding, attn_mask=mask, **options)
-        torch.testing.assert_close(output * real, expected * real)
-        torch.testing.assert_close(torch.autograd.grad((output * direction).sum(), inputs), expected_gradients)
-    torch.testing.assert_close(weights.transpose(0, 1)[1], expected_weights[1])
+    comparison(module, x, x, padding, *heads_by_equation(module, x, x, padding, causal), causal, real)()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -52,7 +41,7 @@ def test_values_and_gradients_equal_the_equation(kind, neighbourhood, causal):
 def test_cached_self_attention_equals_full(kind, neighbourhood):
     """Nothing that came before is kept but the neighbours."""
     module, x = build_attention(kind, neighbourhood), torch.randn(LENGTH, 3, MODEL, dtype=torch.double)
-    full, _ = module(x, x, x, attn_mask=torch.full((LENGTH, LENGTH), float("-inf")).triu(1), need_weights=False)
+    full, _ = module(x, x, x, attn_mask=future(LENGTH), need_weights=False)
     state, outputs = {}, []
     for part in x.split(1):
         outputs.append(module(part, part, part, incremental_state=state, need_weights=False)[0])
@@ -63,17 +52,8 @@ def test_cached_self_attention_equals_full(kind, neighbourhood):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_decoding_equals_full_decoding(build, batch, family):
-    """Word by word, with beams that change places within their sentence."""
     model = build(f"{family}_base", **RESTRICTED).double()
-    encoder_out = model.encoder(batch["src_tokens"][[0, 0, 2, 2]], batch["src_lengths"][[0, 0, 2, 2]])
-    tokens, state = torch.randint(4, 50, (4, 30)), {}
-    for end in range(1, 31):
-        full = model.decoder(tokens[:, :end], encoder_out=encoder_out)[0][:, -1]
-        step = model.decoder(tokens[:, :end], encoder_out=encoder_out, incremental_state=state)[0][:, -1]
-        torch.testing.assert_close(step, full)
-        order = torch.tensor([[0, 1, 3, 2], [1, 1, 2, 2]][end % 2])
-        model.decoder.reorder_incremental_state_scripting(state, order)
-        tokens = tokens[order]
+    assert_decodes_word_by_word(model, model.encoder(batch["src_tokens"], batch["src_lengths"]), 30)
 
 
 @pytest.mark.parametrize("side", ["none", "encoder", "decoder", "both"])

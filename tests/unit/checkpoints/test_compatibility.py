@@ -1,29 +1,36 @@
 """The import refuses a fairseq that skips custom layers, and loads checkpoints without running code from them."""
 
 import ast
+import importlib.util
+import types
 
 import numpy as np
 import pytest
 import torch
 
+from user_dir.checkpoints.compatibility import refuse_bypassing_fairseq
 from user_dir.checkpoints.files import load
 from user_dir.errors import InputError
 
 from support import PROJECT
 
 
-@pytest.mark.parametrize("marker", ["can_use_fastpath", "load_to_BT"])
-def test_refuses_a_fairseq_with_the_fused_path(tmp_path, command, marker):
-    """The import itself, with such a fairseq first on the path."""
+def test_refuses_a_fairseq_with_the_fused_path(tmp_path, command, monkeypatch):
+    """The import itself, with such a fairseq first on the path; and by the other name that is searched."""
     (tmp_path / "fairseq/modules").mkdir(parents=True)
-    (tmp_path / "fairseq/__init__.py").write_text("raise ImportError('does not import on Python 3.11')\n")
-    (tmp_path / "fairseq/modules/transformer_layer.py").write_text(f"self.{marker} = False\n")
+    package, layer = tmp_path / "fairseq/__init__.py", tmp_path / "fairseq/modules/transformer_layer.py"
+    package.write_text("raise ImportError('does not import on Python 3.11')\n")
+    layer.write_text("self.can_use_fastpath = False\n")
     imported = "import user_dir.registration"
     done = command("python", "-c", imported, env={"PYTHONPATH": f"{tmp_path}:{PROJECT}"}, ok=False)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: ") and "pip install fairseq-fixed" in last
     assert str(tmp_path / "fairseq") in last
+    layer.write_text("self.load_to_BT = False\n")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: types.SimpleNamespace(origin=package))
+    with pytest.raises(ImportError, match="pip install fairseq-fixed"):
+        refuse_bypassing_fairseq()
 
 
 def test_import_prints_nothing(command):
@@ -32,12 +39,15 @@ def test_import_prints_nothing(command):
 
 
 @pytest.mark.parametrize(
-    ("tool", "heavy"),
-    [(tool, "fairseq torch") for tool in ("score", "compare", "plot_training", "show_progress")]
-    + [(tool, "fairseq omegaconf") for tool in ("average_checkpoints", "plot_relative_positions")],
+    ("tools", "heavy"),
+    [
+        ("score compare plot_training show_progress", "fairseq torch"),
+        ("average_checkpoints plot_relative_positions", "fairseq omegaconf"),
+    ],
 )
-def test_tools_that_compute_no_model_start_without_fairseq(command, tool, heavy):
-    code = f"import user_dir.tools.{tool}, sys; print({{*{heavy.split()}}} & {{*sys.modules}})"
+def test_tools_that_compute_no_model_start_without_fairseq(command, tools, heavy):
+    imports = "".join(f"import user_dir.tools.{tool}; " for tool in tools.split())
+    code = f"{imports}import sys; print({{*{heavy.split()}}} & {{*sys.modules}})"
     assert command("python", "-c", code).stdout == "set()\n"
 
 

@@ -1,5 +1,6 @@
 """Corpora of a registry: columns of a table, several texts."""
 
+import gzip
 import io
 import tarfile
 
@@ -60,27 +61,25 @@ def test_a_wrong_registry_is_one_line(tmp_path, old, new, message):
     assert "\n" not in str(refused.value)
 
 
+DESCRIBED = "\n".join(f'{{0}}.{name} = "-"' for name in ("title", "licence", "attribution", "homepage"))
+
+
 def test_texts_of_several_files_follow_each_other(tmp_path):
-    (tmp_path / "registry.toml").write_text("""
-        [thing]
-        title = "A thing"
-        licence = "-"
-        attribution = "-"
-        homepage = "-"
-        [thing.files]
-        "a.en" = { url = "-" }
-        "b.en" = { url = "-" }
-        "a.fr" = { url = "-" }
-        "b.fr" = { url = "-" }
-        "other" = { url = "-" }
-        [thing.pairs.en-fr.texts]
-        train = { en = [["a.en"], ["b.en"]], fr = [["a.fr"], ["b.fr"]] }
-    """)
-    for name, lines in {"a.en": ["1", "2"], "b.en": ["3"], "a.fr": ["un", "deux"], "b.fr": ["trois"]}.items():
+    """One of them is compressed."""
+    texts = {"a.en": ["1", "2"], "b.en": ["3"], "a.fr": ["un", "deux"], "other": []}
+    for name, lines in texts.items():
         write(tmp_path / name, lines)
+    (tmp_path / "b.fr.gz").write_bytes(gzip.compress("trois\u2028\n".encode()))
+    files = ", ".join(f'"{name}" = {{ url = "-" }}' for name in (*texts, "b.fr.gz"))
+    (tmp_path / "registry.toml").write_text(f"""
+        {DESCRIBED.format("thing")}
+        thing.files = {{ {files} }}
+        [thing.pairs.en-fr.texts]
+        train = {{ en = [["a.en"], ["b.en"]], fr = [["a.fr"], ["b.fr.gz"]] }}
+    """)
     corpus = corpora.find("thing", ("fr", "en"), tmp_path / "registry.toml")
     corpus.fetch(tmp_path, tmp_path)
-    assert list(corpus.pairs("train")) == [("1", "un"), ("2", "deux"), ("3", "trois")]
+    assert list(corpus.pairs("train")) == [("1", "un"), ("2", "deux"), ("3", "trois\u2028")]
     write(tmp_path / "a.fr", ["un"])
     with pytest.raises(Exception, match="a.en and a.fr have different numbers"):
         list(corpus.pairs("train"))
@@ -112,18 +111,14 @@ def bible(path, books):
 def test_verses_of_two_bibles(tmp_path):
     """By their numbers, without notes and marks; not of a chapter that the two divide otherwise."""
     note = "das Licht <DIV><NOTE>oder: hell</NOTE></DIV>war gut"
-    bible(
-        tmp_path / "de.tgz", {"Mose": [["Am Anfang", note], ["Ein Psalm", "Herr, höre"]], "Ruth": [["Und es geschah"]]}
-    )
+    german = [["Am Anfang", note], ["Ein Psalm", "Herr, höre"]]
+    bible(tmp_path / "de.tgz", {"Mose": german, "Ruth": [["Und es geschah"]]})
     english = [["In the beginning", "it [was] good &lt;[written from Rome.]&gt; &amp; light"], ["LORD, hear"]]
     bible(tmp_path / "en.tgz", {"Mose": english, "Ruth": [["Now it came to pass"]]})
-    (tmp_path / "registry.toml").write_text("""
-        bible.title = "-"
-        bible.licence = "-"
-        bible.attribution = "-"
-        bible.homepage = "-"
-        bible.files = { "de.tgz" = { url = "-" }, "en.tgz" = { url = "-" } }
-        bible.pairs.de-en.verses = { de = ["de.tgz", "package/text"], en = ["en.tgz", "package/text"] }
+    (tmp_path / "registry.toml").write_text(f"""
+        {DESCRIBED.format("bible")}
+        bible.files = {{ "de.tgz" = {{ url = "-" }}, "en.tgz" = {{ url = "-" }} }}
+        bible.pairs.de-en.verses = {{ de = ["de.tgz", "package/text"], en = ["en.tgz", "package/text"] }}
     """)
     corpus = corpora.find("bible", ("en", "de"), tmp_path / "registry.toml")
     corpus.fetch(tmp_path, tmp_path)
@@ -132,8 +127,7 @@ def test_verses_of_two_bibles(tmp_path):
     corpus.entry["verses"]["en"][1] = "package"
     with pytest.raises(PreparationError, match="^en.tgz: holds no verses in package; .*registry"):
         list(corpus.pairs("train"))
-    (tmp_path / "registry.toml").write_text(
-        (tmp_path / "registry.toml").read_text().replace('"package/text"], en', "], en")
-    )
+    registry = tmp_path / "registry.toml"
+    registry.write_text(registry.read_text().replace('"package/text"], en', "], en"))
     with pytest.raises(PreparationError, match="verses of de-en have to be an archive and a folder of each language"):
-        corpora.read_registry(tmp_path / "registry.toml")
+        corpora.read_registry(registry)

@@ -12,10 +12,7 @@ import time
 import pytest
 from preparation import fetching
 from preparation.errors import PreparationError
-from unit.data_prep.support import (
-    WAITING,
-    start,
-)
+from unit.data_prep.support import WAITING, start
 
 CONTENT = random.Random(4).randbytes(300_000)
 

@@ -19,13 +19,7 @@ from preparation.stages import ORDER, Stages
 from unit.data_prep.support import TABLE, packed, registry
 from unit.data_prep.test_fetching import server  # noqa: F401  (a fixture)
 
-LINKS = [
-    {"text": "{folder}/secret"},
-    {"text": "../secret"},
-    {"text": "text"},
-    {"text": "b", "b": "text"},
-    {"text": "gone"},
-]
+LINKS = [{"text": target} for target in ("{folder}/secret", "../secret", "text", "gone")] + [{"text": "b", "b": "text"}]
 
 
 @pytest.mark.parametrize("links", LINKS, ids=str)
@@ -44,6 +38,12 @@ def test_links_and_devices_are_no_texts(tmp_path, kind, links):
         archives.verses_within(tmp_path / "a.tar", "")
 
 
+def zipped(folder):
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        archive.writestr("text", "un\n")
+    return bytearray((folder / "a.zip").read_bytes())
+
+
 # Offsets of what a zip archive says of a file, beside the file and in the table of contents at the end.
 ZIP_FLAGS, ZIP_METHOD = (6, 8), (8, 10)
 
@@ -51,9 +51,7 @@ ZIP_FLAGS, ZIP_METHOD = (6, 8), (8, 10)
 @pytest.mark.parametrize("offsets, value", [(ZIP_FLAGS, 1), (ZIP_FLAGS, 64), (ZIP_METHOD, 99)])
 def test_zip_archives_that_python_cannot_read(tmp_path, offsets, value):
     """Encrypted ones, and compression of another program."""
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("text", "un\n")
-    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content = zipped(tmp_path)
     content[offsets[0]] = content[content.index(b"PK\1\2") + offsets[1]] = value
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(PreparationError, match="^text in .*a.zip: .*; unpack it yourself, and use --train$"):
@@ -69,9 +67,7 @@ def test_damaged_compression(tmp_path, pack):
 
 
 def test_a_zip_archive_that_leads_to_before_its_beginning(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("text", "un\n")
-    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content = zipped(tmp_path)
     content[-5] += 1  # of the place of the table of contents
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(PreparationError, match="a.zip: truncated or damaged"):

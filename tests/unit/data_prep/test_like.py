@@ -11,10 +11,7 @@ from user_dir.preparation import PreparedText, preparation_of
 from user_dir.serving.exported_translator import write_facts
 
 WORDS = ["Le chat dort", "Un chien mange", "La mer monte"], ["The cat sleeps", "A dog eats", "The sea rises"]
-OTHER = (
-    ["Le chien dort ici", "Zoé mangera la chatte 漢", "漢 漢字 dort"],
-    ["A dog sleeps here", "Zoé eats some 漢", "漢 漢字 sleeps"],
-)
+OTHER = ["Le chien dort", "Zoé mangera la chatte 漢", "漢 漢字 dort"], ["A dog sleeps", "Zoé eats 漢", "漢 漢字 sleeps"]
 
 
 def run(folder, name, sides, *options, langs=("fr", "en")):
@@ -57,12 +54,8 @@ def unknown(folder, part="train"):
 def test_subwords_are_those_of_the_earlier_text(earlier, capsys):
     said = like(earlier, "other", capsys=capsys)
     old, new = earlier / "old", earlier / "other"
-    for name in (
-        "data-bin/dict.fr.txt",
-        "data-bin/dict.en.txt",
-        *(f"bpe/{x.name}" for x in (old / "bpe").glob("codes*")),
-    ):
-        assert (new / name).read_bytes() == (old / name).read_bytes()
+    for file in (*old.glob("data-bin/dict.*"), *old.glob("bpe/codes*")):
+        assert (new / file.relative_to(old)).read_bytes() == file.read_bytes()
     assert "zoé" in (new / "tok/train.fr").read_text(encoding="utf-8")  # lower-cased like the earlier text
     lost = unknown(new)
     total = sum(len((new / f"bpe/train.{code}").read_text(encoding="utf-8").split()) for code in ("fr", "en"))

@@ -131,10 +131,8 @@ def test_tokens_stay_as_they_are(capsys, tmp_path):
     out = tmp_path / "out"
     for language in ("th", "en"):
         for part in ("train", "valid", "test"):
-            text, tokens = (
-                (out / stage / f"{part}.{language}").read_text(encoding="utf-8") for stage in ("raw", "tok")
-            )
-            assert text == tokens
+            name = f"{part}.{language}"
+            assert (out / "raw" / name).read_text(encoding="utf-8") == (out / "tok" / name).read_text(encoding="utf-8")
     text = PreparedText(preparation_of(out / "data-bin"), "th", "en")
     for sentence in (pairs[7][0], "แอปเปิ้ล"):
         assert text.decode(text.encode(sentence)) == sentence
@@ -163,11 +161,7 @@ def test_words_that_fairseq_and_subword_nmt_use_themselves(capsys, tmp_path):
     pairs = [(f"a{number} </s> b", f"c{number} d") for number in range(200)]
     status, _, said = prepared(capsys, tmp_path, pairs, "--held-out", "20", "--pretokenised")
     assert status == 1 and "the text in fr has the word </s>, and no word may end in" in said
-    for text, option, word in (
-        ("<PAD>", ["--lowercase"], "<pad>"),
-        ("<s>old</s>", [], "<s>old</s>"),
-        ("x@@", [], "x@@"),
-    ):
+    for text, option, word in (("<PAD>", ["--lowercase"], "<pad>"), ("<s>x</s>", [], "<s>x</s>"), ("x@@", [], "x@@")):
         others = [(f"a{number} {text} b", f"c{number} d") for number in range(200)]
         status, _, said = prepared(capsys, tmp_path, others, "--held-out", "20", "--pretokenised", *option)
         assert status == 1 and f"the text in fr has the word {word}, and no word may end in" in said
@@ -224,12 +218,5 @@ def test_no_disk_space(capsys, tmp_path, monkeypatch):
 def test_list(capsys):
     assert prepare.main(["--list"]) == 0
     listing = capsys.readouterr().out
-    for expected in (
-        "tatoeba:",
-        "en-fr, en-es (either direction)",
-        "CC BY 2.0 FR",
-        "tatoeba.org",
-        "multi30k:",
-        "de-en",
-    ):
-        assert expected in listing
+    expected = "tatoeba:|en-fr, en-es (either direction)|CC BY 2.0 FR|tatoeba.org|multi30k:|de-en"
+    assert not [words for words in expected.split("|") if words not in listing]

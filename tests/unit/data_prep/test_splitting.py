@@ -18,10 +18,8 @@ def test_large_corpora_are_split_without_sorting_all_of_them():
     def rank(text):
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
-    chosen = {
-        first: min(pairs[int(first[9:]) :: 4000], key=lambda pair: rank("\n".join(pair)))
-        for first in {pair[0] for pair in pairs}
-    }
+    of_pair = lambda pair: rank("\n".join(pair))  # noqa: E731
+    chosen = {pairs[number][0]: min(pairs[number::4000], key=of_pair) for number in range(4000)}
     expected = [chosen[first] for first in sorted(chosen, key=rank)]
     for count in (1, 80):
         assert splitting._first_by_hash(iter(pairs), count) == expected[:count]

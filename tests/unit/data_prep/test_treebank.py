@@ -1,5 +1,6 @@
 """Treebanks: trees of bracketed files as words and brackets, there and back; the command, and the sample."""
 
+import itertools
 import random
 import subprocess
 import sys
@@ -79,21 +80,15 @@ class Trees:
 
     def tree(self, depth=0):
         if depth and self.choose.random() < 0.1 + 0.2 * depth:
-            tag, word = (
-                self.choose.choice(["NN", ",", "-LRB-", "``", "PRP$"]),
-                self.choose.choice(["a", "-LRB-", "%", "é=1", "*"]),
-            )
+            tag, word = map(self.choose.choice, ("NN , -LRB- `` PRP$".split(), "a -LRB- % é=1 *".split()))
             return f"({tag} {word})", [word], [tag]
         label = self.choose.choice(["S", "NP", "VP", "ADVP|PRT"])
         parts = [self.tree(depth + 1) for _ in range(self.choose.randint(1, 4))]
         texts = [text for text, _, _ in parts]
         if self.choose.random() < 0.3:
             texts.insert(self.choose.randint(0, len(texts)), self.trace())
-        text = (
-            f"({label}{self.choose.choice(['', '-SBJ', '=2', '-TMP-3'])}"
-            + "".join(self.space() + text for text in texts)
-            + ")"
-        )
+        function = self.choose.choice(["", "-SBJ", "=2", "-TMP-3"])
+        text = f"({label}{function}{''.join(self.space() + text for text in texts)})"
         words, brackets = (sum((part[side] for part in parts), []) for side in (1, 2))
         return text, words, [f"({label}", *brackets, f"){label}"]
 
@@ -121,12 +116,8 @@ def bank(tmp_path):
 
     def bank(**changed):
         given = {**paths, **changed}
-        return [
-            word
-            for name, path in given.items()
-            if path
-            for word in (f"--{name}", *(str(tmp_path / one) for one in path.split()))
-        ]
+        words = [(f"--{name}", *(str(tmp_path / one) for one in path.split())) for name, path in given.items() if path]
+        return [*itertools.chain(*words)]
 
     return bank
 
@@ -138,9 +129,8 @@ def lines(folder, name):
 def test_the_command(bank, tmp_path, capsys):
     assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1"]) == 0
     out = tmp_path / "out"
-    pairs = [
-        pair for file in ("train/01/wsj_0100.mrg", "train/02/wsj_0200.MRG") for pair in linearised(tmp_path / file)
-    ]
+    files = (tmp_path / "train/01/wsj_0100.mrg", tmp_path / "train/02/wsj_0200.MRG")
+    pairs = [pair for file in files for pair in linearised(file)]
     assert len(pairs) == 40 and [*zip(lines(out, "raw/train.words"), lines(out, "raw/train.brackets"))] == pairs
     parts = {"train": "clean", "valid": "tok", "test": "tok"}
     for part, stage in parts.items():

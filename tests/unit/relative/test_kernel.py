@@ -12,6 +12,8 @@ from user_dir.attention.masks import visible_keys
 from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention
 
+from support import future
+
 MODEL = 8
 
 
@@ -54,9 +56,9 @@ def test_trains_after_a_call_under_inference_mode():
     relative_kernel.index_of_rows.cache_clear()
     module, x = build_attention(), torch.randn(6, 3, MODEL, dtype=torch.double)
     with torch.inference_mode():
-        future = torch.full((6, 6), float("-inf"), dtype=torch.double).triu(1)
-        expected, _ = module(x, x, x, attn_mask=future, need_weights=False)
-    output, _ = module(x, x, x, attn_mask=future, need_weights=False)
+        mask = future(6)
+        expected, _ = module(x, x, x, attn_mask=mask, need_weights=False)
+    output, _ = module(x, x, x, attn_mask=mask, need_weights=False)
     output.sum().backward()
     assert torch.equal(output, expected) and torch.isfinite(module.relative_keys.grad).all()
 
@@ -89,8 +91,7 @@ def test_memory_grows_with_length(monkeypatch):
 def test_keys_in_the_future_are_not_computed():
     """Also with padding on the right, as in a batch of targets."""
     padding = torch.tensor([[False] * 150, [False] * 100 + [True] * 50])
-    future = torch.full((150, 150), float("-inf")).triu(1)
-    for mask in (future, visible_keys(padding, future, torch.float32)):
+    for mask in (future(150), visible_keys(padding, future(150), torch.float32)):
         found = relative_kernel.blocks(150, 150, mask, 16, 0, torch.device("cpu"))
         assert [block.seen.stop for block in found] == [64, 128, 150]
     found = relative_kernel.blocks(150, 150, visible_keys(padding, None, torch.float32), 16, 0, torch.device("cpu"))

@@ -1,6 +1,7 @@
 """Our beam search against fairseq's, with the same model: the same hypotheses, scores and order."""
 
 import argparse
+import itertools
 import math
 
 import numpy as np
@@ -128,27 +129,19 @@ def test_ensembles(models, both, family):
     assert words(found) != words(both(models(family))[0])
 
 
-def test_another_first_word(models, dictionary, batch):
+def test_another_first_word(models, new_task, batch):
     (model,) = models()
-    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+    task = new_task()
     ours = task.build_generator([model], argparse.Namespace(beam=4, max_len_b=12))
     found = ours.generate([model], {"net_input": batch}, bos_token=7)
     assert_same(found, SequenceGenerator._generate(ours, {"net_input": batch}, bos_token=7))
     assert words(found) != words(ours.generate([model], {"net_input": batch}))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"min_len": 0},
-        LEFT_TO_FAIRSEQ["n-grams"],
-        LEFT_TO_FAIRSEQ["diverse beams"],
-        LEFT_TO_FAIRSEQ["forced prefix"],
-        {"print_alignment": "hard"},
-    ],
-    ids=str,
-)
+SOME = [LEFT_TO_FAIRSEQ[name] for name in ("n-grams", "diverse beams", "forced prefix")]
+
+
+@pytest.mark.parametrize("options", [{}, {"min_len": 0}, *SOME, {"print_alignment": "hard"}], ids=str)
 def test_length_penalty_of_the_paper(models, search, options):
     """Section 6.1: log p / ((5 + length)/6)^α, whoever searches; that orders the hypotheses and finds no others."""
     ours = models()
@@ -165,10 +158,10 @@ def test_length_penalty_of_the_paper(models, search, options):
         assert [h["score"].item() for h in paper] == pytest.approx([score for score, _ in expected], rel=1e-5)
 
 
-def test_sums_and_references_have_no_length_penalty(models, search, dictionary):
+def test_sums_and_references_have_no_length_penalty(models, search, new_task):
     ours = models()
     assert_same(*(search(CheckedTranslationTask, ours, form=form, unnormalized=True) for form in FORMS))
-    task = CheckedTranslationTask(CheckedTranslationConfig(lenpen_form="vaswani"), dictionary, dictionary)
+    task = new_task(lenpen_form="vaswani")
     assert type(task.build_generator(ours, argparse.Namespace(score_reference=True))) is SequenceScorer
 
 
@@ -177,8 +170,8 @@ def test_left_to_fairseq(models, both, options):
     assert_same(*both(models(), left=True, **LEFT_TO_FAIRSEQ[options]))
 
 
-def test_constraints_without_a_search_that_keeps_them_are_refused(models, dictionary, batch):
-    ours, task = models(), CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+def test_constraints_without_a_search_that_keeps_them_are_refused(models, new_task, batch):
+    ours, task = models(), new_task()
     built = task.build_generator(ours, argparse.Namespace(beam=4))
     with pytest.raises(NotImplementedError):
         built.generate(ours, {"net_input": batch}, constraints=LEFT_TO_FAIRSEQ["constraints"]["constraints"])
@@ -195,16 +188,16 @@ def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
     assert found[0][0]["attention"].numel() > 0
 
 
-def test_a_language_model_is_left_to_fairseq(models, dictionary):
-    ours, task = models(), CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+def test_a_language_model_is_left_to_fairseq(models, new_task):
+    ours, task = models(), new_task()
     for language_model in (None, ours[0].decoder):
         more = {"lm_model": language_model}
         built = task.build_generator(ours, argparse.Namespace(beam=4), extra_gen_cls_kwargs=more)
         assert built.is_plain_beam_search() == (language_model is None)
 
 
-def test_alignments_have_fairseqs_generator(models, dictionary):
-    task = CheckedTranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
+def test_alignments_have_fairseqs_generator(models, new_task):
+    task = new_task()
     built = task.build_generator(models(), argparse.Namespace(print_alignment="hard"))
     assert type(built) is SequenceGeneratorWithAlignment
 
@@ -273,11 +266,8 @@ def test_best_words(monkeypatch, vocabulary, beams, large):
     log_probs, scores = torch.randn(6, beams, vocabulary), torch.randn(6, beams)
     best, word, beam = best_words(log_probs, scores, 8)
     for sentence in range(6):
-        sums = {
-            (b, w): float(scores[sentence, b] + log_probs[sentence, b, w])
-            for b in range(beams)
-            for w in range(vocabulary)
-        }
+        places = itertools.product(range(beams), range(vocabulary))
+        sums = {(b, w): float(scores[sentence, b] + log_probs[sentence, b, w]) for b, w in places}
         expected = sorted(sums, key=sums.get, reverse=True)[:8]
         assert list(zip(beam[sentence].tolist(), word[sentence].tolist(), strict=True)) == expected
         assert best[sentence].tolist() == [sums[place] for place in expected]

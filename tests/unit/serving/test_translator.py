@@ -19,19 +19,9 @@ from user_dir.preparation import PreparedText, preparation_of, tidied
 from user_dir.serving.text_translator import Hypothesis, TextTranslator
 from user_dir.serving.translator import Translator
 
-from support import write_preparation
+from support import change, write_preparation
 
 TEXTS = ["w1 w2", "", "w3 w4 w5 w6 w7", " \u2028 ", "w8", "漢字 unheard \x00", "w9 w10 w11"]
-
-
-def change(path, **values):
-    """Other options in a checkpoint: task__data="…" is the data of its task."""
-    state = torch.load(path)
-    for name, value in values.items():
-        group, _, option = name.partition("__")
-        found = state["cfg"][group]
-        (vars(found) if isinstance(found, argparse.Namespace) else found)[option] = value
-    torch.save(state, path)
 
 
 @pytest.fixture
@@ -123,10 +113,8 @@ def test_ensemble(files):
     source = alone.binarise(rows[0])
     target = mixed.beam_search([source])[0][0]["tokens"]
     with torch.no_grad():
-        p = [
-            model(source[None], torch.tensor([len(source)]), target.roll(1)[None])[0][0].softmax(-1)
-            for model in mixed.models
-        ]
+        inputs = source[None], torch.tensor([len(source)]), target.roll(1)[None]
+        p = [model(*inputs)[0][0].softmax(-1) for model in mixed.models]
     total = (sum(p) / 2).log().gather(1, target[:, None]).sum().item()
     assert mixed.search(rows)[0][0].score == pytest.approx(total / math.log(2) / len(target), rel=1e-4)
     assert mixed.search(rows)[0][0].text != alone.search(rows)[0][0].text
@@ -404,10 +392,7 @@ def prepared(**preparation):
         (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes .*invalid line 2.*: run"),
         (prepared(codes="#version: 9\na b\n"), "bpe/codes .*version 9.*: run"),
         (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes .*decode.*: run"),
-        (
-            written("data-bin/dict.src.txt", "nonsense\n"),
-            "gives no model with the dictionaries of .*Incorrect dictionary format",
-        ),
+        (written("data-bin/dict.src.txt", "nonsense\n"), "gives no model with .*Incorrect dictionary format"),
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
         (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "no dictionaries .*: name"),

@@ -88,9 +88,8 @@ def fairseq_log():
 
     def fairseq_log(path, log_format, steps, header=False):
         handler = logging.FileHandler(path, mode="w")
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s" if header else None)
-        )
+        form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+        handler.setFormatter(logging.Formatter(form if header else None))
         handler.setLevel(logging.INFO)
         progress_bar.logger.addHandler(handler)
         progress_bar.logger.setLevel(logging.INFO)

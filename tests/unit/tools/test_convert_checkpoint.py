@@ -8,7 +8,7 @@ from fairseq import checkpoint_utils
 
 from user_dir.tools import convert_checkpoint as tool
 
-from support import SMALL, hypotheses
+from support import SMALL, change, hypotheses
 
 OURS = "--user-dir user_dir --arch vaswani_transformer_tiny --optimizer fused_adam".split()
 OURS += "--criterion fused_label_smoothed_cross_entropy --task checked_translation".split()
@@ -91,9 +91,8 @@ def test_what_cannot_be(saved, tmp_path, arch, options, to, words, refusal):
 def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words, to, refusal):
     arch = "vaswani_transformer_base" if to == "transformer" else "transformer"
     _, path, _ = saved("vaswani_transformer_base")
-    state = torch.load(path)
-    vars(state["cfg"]["model"]).update(options, arch=arch, _name=arch)
-    torch.save(state, path)
+    given = {**options, "arch": arch, "_name": arch}
+    change(path, **{f"model__{name}": value for name, value in given.items()})
     refusal(tool.main, path, "--to", to, "--output", tmp_path / "out.pt", match=words)
     assert not (tmp_path / "out.pt").exists()
 
@@ -102,9 +101,7 @@ def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words
 def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value, refusal):
     monkeypatch.setenv("TOKEN", "secret")
     _, path, _ = saved("vaswani_transformer_base")
-    state = torch.load(path)
-    state["cfg"]["task"]["data"] = value
-    torch.save(state, path)
+    change(path, task__data=value)
     words = r"has the option .*TOKEN\}.*: do not use it"
     refusal(tool.main, path, "--to", "transformer", "--output", tmp_path / "out.pt", match=words)
     assert not (tmp_path / "out.pt").exists()

@@ -12,11 +12,9 @@ from user_dir.serving.translator import Translator
 from user_dir.tools import describe_heads as tool
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
 from user_dir.tools.shared.examined import load_sentences
-from user_dir.transformer.architectures import FAMILIES
 
-from support import PROJECT
+from support import OLD, TWO_FAMILIES
 
-FOLDER = PROJECT / "tests/old_checkpoints"
 DELIMITERS = {"</s>", ".", ",", "!", "?", "'"}  # of its text
 
 
@@ -29,9 +27,8 @@ def by_loop(translator, dataset):
         columns, queries = [[[0.0] * 6 for _ in range(4)] for _ in layers], 0
         for number in range(len(dataset)):
             source, target = dataset[number]["source"], dataset[number]["target"]
-            keys, words = (
-                (target.roll(1), task.target_dictionary) if name == "decoder" else (source, task.source_dictionary)
-            )
+            own = name == "decoder"
+            keys, words = (target.roll(1), task.target_dictionary) if own else (source, task.source_dictionary)
             marked = [words[key].replace("&apos;", "'") in DELIMITERS for key in keys]
             all_weights = attention_weights(model, layers, source, target)
             T, S = all_weights[0].shape[1:]
@@ -53,10 +50,10 @@ def by_loop(translator, dataset):
     return means
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TWO_FAMILIES)
 def test_columns(family):
     """They do not depend on the batch: one sentence, a few of like lengths, all with padding on both sides."""
-    translator = Translator(FOLDER / f"{family}.pt", data=FOLDER / "data-bin", device="cpu")
+    translator = Translator(OLD / f"{family}.pt", data=OLD / "data-bin", device="cpu")
     dataset = load_sentences(translator, "test")
     assert len({*dataset.src_sizes}) > 3 and len({*dataset.tgt_sizes}) > 3
     expected = by_loop(translator, dataset)
@@ -67,11 +64,7 @@ def test_columns(family):
 
 
 def test_delimiters():
-    dictionary, yes, no = (
-        Dictionary(),
-        [".", "…", "@-@", "&apos;", "&quot;@@", "«"],
-        ["a", "a.", "l&apos;", "3", "$", "a@@"],
-    )
+    dictionary, yes, no = Dictionary(), ". … @-@ &apos; &quot;@@ «".split(), "a a. l&apos; 3 $ a@@".split()
     for word in (*yes, *no):
         dictionary.add_symbol(word)
     marked = tool.delimiters(dictionary)
@@ -79,7 +72,7 @@ def test_delimiters():
 
 
 def test_table(tmp_path, capsys):
-    arguments = [str(FOLDER / "vaswani_transformer.pt"), str(FOLDER / "data-bin")]
+    arguments = [str(OLD / "vaswani_transformer.pt"), str(OLD / "data-bin")]
     tool.main(arguments)
     text = capsys.readouterr().out
     tool.main([*arguments, "--output", str(tmp_path / "heads.md")])
@@ -100,13 +93,13 @@ def test_table(tmp_path, capsys):
 def data(tmp_path):
     """A copy of the old checkpoints' data-bin."""
     for name in ("manifest.json", "bpe", "data-bin"):
-        copy = shutil.copytree if (FOLDER / name).is_dir() else shutil.copyfile
-        copy(FOLDER / name, tmp_path / name)
+        copy = shutil.copytree if (OLD / name).is_dir() else shutil.copyfile
+        copy(OLD / name, tmp_path / name)
     return tmp_path / "data-bin"
 
 
 def describe(data, *options):
-    return tool.main, FOLDER / "vaswani_transformer.pt", data, *options
+    return tool.main, OLD / "vaswani_transformer.pt", data, *options
 
 
 def test_a_set_that_is_not_there(refusal, data):

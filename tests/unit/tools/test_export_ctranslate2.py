@@ -14,7 +14,7 @@ from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
 
-from support import EOS, OLD, PRE_NORM, randomise, run
+from support import EOS, OLD, PRE_NORM, change, randomise, run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 CORES = len(os.sched_getaffinity(0))
@@ -87,11 +87,8 @@ def test_the_folder_to_write_into_is_missing(tmp_path, refusal):
 
 def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts):
     """CTranslate2 would fail at the first position without an encoding; fairseq ends the translation there."""
-    state = torch.load(OLD / "vaswani_transformer.pt", weights_only=False)
-    for group in ("model", "task"):
-        options = state["cfg"][group]
-        (options if isinstance(options, dict) else vars(options))["max_target_positions"] = 8
-    torch.save(state, tmp_path / "short.pt")
+    shutil.copy(OLD / "vaswani_transformer.pt", tmp_path / "short.pt")
+    change(tmp_path / "short.pt", model__max_target_positions=8, task__max_target_positions=8)
     tool.main([str(tmp_path / "short.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "ct2")])
     translator, found = Translator(tmp_path / "short.pt", data=OLD / "data-bin"), ExportedTranslator(tmp_path / "ct2")
     assert found.translate(texts[:50], beam=1) == translator.translate(texts[:50], beam=1)
@@ -206,11 +203,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
     "family, options, words",
     [
         ("relative_transformer", {}, "relative positions other than keys and values in shared tables"),
-        (
-            "relative_transformer",
-            {**SHARED, "relative_positions": "keys"},
-            "relative positions other than keys and values",
-        ),
+        ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "positions other than keys and values"),
         ("relative_transformer", {**SHARED, "relative_attention": "all"}, "distances in encoder–decoder attention"),
         ("relative_transformer", {**SHARED, "absolute_positions": "add"}, "both distances and position embeddings"),
         ("weighted_transformer", {}, r"branches with weights \(--branched-attention self\)"),
@@ -226,9 +219,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
 )
 def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
     _, path, data = saved(f"{family}_base", **options)
-    with pytest.raises(
-        SystemExit, match=f"checkpoint.pt has .*{words}.* which CTranslate2 does not compute: translate"
-    ):
+    with pytest.raises(SystemExit, match=f"checkpoint.pt has .*{words}.* CTranslate2 does not compute: translate"):
         exported(path, data, tmp_path / "ct2")
     assert not [*tmp_path.glob("ct2*")]
 

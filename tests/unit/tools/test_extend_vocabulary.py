@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from user_dir.tools import extend_vocabulary as tool
 from user_dir.translator import Translator
 
-from support import PROJECT, train
+from support import PROJECT, change, train
 
 MATRICES = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
 
@@ -76,10 +76,8 @@ def test_what_is_refused(saved, longer, refusal, tmp_path):
     assert "dict.src.txt" in refusal(tool.main, path, "--data", tmp_path, "--old", data, *output)
     new = longer(data, {"src": 4, "tgt": 4})
     assert "is the input" in refusal(tool.main, path, "--data", new, "--old", data, "--output", path)
-    state = torch.load(path, weights_only=False)
-    state["cfg"]["task"]["data"] = "nowhere/data-bin"
-    torch.save(state, tmp_path / "moved.pt")
-    refusal(tool.main, tmp_path / "moved.pt", "--data", data, *output, match=r"nowhere/data-bin, .*: name .*\(--old\)")
+    change(path, task__data="nowhere/data-bin")
+    refusal(tool.main, path, "--data", data, *output, match=r"nowhere/data-bin, .*: name .*\(--old\)")
     assert not (tmp_path / "extended.pt").exists()
 
 
@@ -99,9 +97,8 @@ def test_from_one_text_to_another(command, tmp_path):
     train(command, old, "vaswani_transformer", tmp_path / "first", *common)
     new = prepared("new", ["le chat 漢", "字 la mer"], "--like", "old", "--new-characters")
     first, longer = tmp_path / "first/checkpoint_last.pt", tmp_path / "extended.pt"
-    refused = train(
-        command, new, "vaswani_transformer", tmp_path / "no", *common, "--finetune-from-model", first, ok=False
-    )
+    options = [*common, "--finetune-from-model", first]
+    refused = train(command, new, "vaswani_transformer", tmp_path / "no", *options, ok=False)
     assert refused.returncode != 0 and "nmt-extend-vocabulary" in refused.stderr
     said = command("python", "-m", "user_dir.tools.extend_vocabulary", first, "--data", new, "--output", longer).stdout
     count = len(Dictionary.load(str(new / "dict.fr.txt"))) - len(Dictionary.load(str(old / "dict.fr.txt")))

@@ -16,7 +16,7 @@ from user_dir.tools import plot_attention as tool  # noqa: E402
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of  # noqa: E402
 from user_dir.transformer.architectures import FAMILIES  # noqa: E402
 
-from support import heads_by_equation, write_preparation  # noqa: E402
+from support import CODES, heads_by_equation, write_preparation  # noqa: E402
 
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
 
@@ -48,8 +48,7 @@ def test_weights(model, family, options, kind):
     (weights,) = attention_weights(model, [attention], SOURCE, TARGET)
     query, key = (inputs["query"], inputs["key"]) if "query" in inputs else inputs["args"][:2]
     with torch.no_grad():
-        padding = torch.zeros(1, len(key), dtype=torch.bool)
-        _, expected = heads_by_equation(attention.double(), query.double(), key.double(), padding, kind == "decoder")
+        _, expected = heads_by_equation(attention.double(), query.double(), key.double(), causal=kind == "decoder")
     torch.testing.assert_close(weights.double(), expected[0], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
     assert weights.shape == (4, 5 if kind == "encoder" else 6, 6 if kind == "decoder" else 5)
@@ -127,9 +126,8 @@ def test_page_has_every_attention(saved, tmp_path, capsys, family, options, firs
     for one in content["attentions"]:
         name, modules = one["name"], attentions_of(model, one["name"])
         assert [one["queries"], one["keys"]] == words[name] and one["query"] == ATTENTIONS[name].query
-        for layer, module, weights in zip(
-            one["layers"], modules, attention_weights(model, modules, source, target), strict=True
-        ):
+        all_weights = attention_weights(model, modules, source, target)
+        for layer, module, weights in zip(one["layers"], modules, all_weights, strict=True):
             torch.testing.assert_close(torch.tensor(layer["weights"]) / 1000, weights, atol=5.1e-4, rtol=0)
             branched = family.startswith("weighted") and name != "encoder-decoder"
             expected = [module.kappa[head // 2].item() for head in range(4)] if branched else None
@@ -171,10 +169,8 @@ def test_script_parses(tmp_path):
 def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch, capsys, lowercase, normalise):
     """Hyphens within words stay, case and punctuation are what the manifest says; a label has ' for &apos;."""
     _, path, data = saved("vaswani_transformer_base")
-    apostrophe = "& a\n&a p\n&ap o\n&apo s\n&apos ;</w>\n"
-    write_preparation(
-        data, codes=f"#version: 0.2\nw 1</w>\nw 2</w>\n{apostrophe}", lowercase=lowercase, normalise=normalise
-    )
+    codes = f"{CODES}& a\n&a p\n&ap o\n&apo s\n&apos ;</w>\n"
+    write_preparation(data, codes=codes, lowercase=lowercase, normalise=normalise)
     known = (data / "dict.src.txt").read_text().replace("w45 ", "&apos; ").replace("w44 ", "W ")
     (data / "dict.src.txt").write_text(known)
     axes, seen, save, binarise = [], [], tool.save, Translator.binarise

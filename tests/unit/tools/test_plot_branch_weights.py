@@ -9,24 +9,18 @@ pytest.importorskip("matplotlib")
 
 from user_dir.tools import plot_branch_weights as plot  # noqa: E402
 
-from support import families_with  # noqa: E402
+SELF = ["encoder self-attention", "decoder self-attention"]
+ALL = [*SELF, "encoder–decoder attention"]
+BOTH = {"branched_attention": "both", "branch_weights": "softmax"}
 
 
-@pytest.mark.parametrize("log_format", ["simple", "json"])
-@pytest.mark.parametrize("family", families_with("branched_attention"))
-@pytest.mark.parametrize(
-    "options, columns",
-    [
-        ({"branches": 1}, ["encoder self-attention", "decoder self-attention"]),
-        (
-            {"branched_attention": "both", "branch_weights": "softmax"},
-            ["encoder self-attention", "decoder self-attention", "encoder–decoder attention"],
-        ),
-    ],
-)
-def test_read_run(trained, fairseq_log, tmp_path, log_format, family, options, columns):
+LOGS = [("simple", {"branches": 1}, SELF), ("simple", BOTH, ALL), ("json", BOTH, ALL)]
+
+
+@pytest.mark.parametrize("log_format, options, columns", LOGS)
+def test_read_run(trained, fairseq_log, tmp_path, log_format, options, columns):
     """The log as fairseq's own classes write it while a model trains."""
-    model, _, _ = trained(f"{family}_base", **options)
+    model, _, _ = trained("weighted_transformer_base", **options)
     points = {updates: {**logged(model), "wall": 7.0} for updates in (900, 1000)}
     fairseq_log(tmp_path / "train.log", log_format, {"train_inner": points})
     for run in (tmp_path, tmp_path / "train.log"):

@@ -82,33 +82,21 @@ def test_what_reach_prints(fairseq_log, steps, tmp_path, capsys, options, rows):
     assert [lines[0], lines[2]] == [rows[0], rows[1].format(tmp_path.name)]
 
 
+LINE = '{"epoch": 1, "loss": "9", "num_updates": "50"}'
+VALIDATION = '{"epoch": 1, "valid_loss": "9", "valid_num_updates": "50"}'
+
+
 @pytest.mark.parametrize(
     "content, more, words",
     [
         ("", [], "train.log holds no line of a training"),
         ("hello\n{}\nepoch 1 | nothing\n", [], "holds no line of a training"),
         (None, [], "No such file"),
-        (
-            '{"epoch": 1, "loss": "9", "num_updates": "50"}',
-            ["--values", "kappa"],
-            "no log has kappa.*there are epoch, loss, num_updates",
-        ),
-        (
-            '{"epoch": 1, "loss": "9", "num_updates": "50"}',
-            ["--against", "training-loss"],
-            "train.log has no validation, and --against training-loss",
-        ),
-        (
-            '{"epoch": 1, "valid_loss": "9", "valid_num_updates": "50"}',
-            ["--against", "training-loss"],
-            "train.log has no training loss, and",
-        ),
-        (
-            '{"epoch": 1, "loss": "9", "num_updates": "50"}',
-            ["--reach"],
-            "train.log has no validation with a finite loss",
-        ),
-        ('{"epoch": 1, "loss": "9", "num_updates": "50"}', ["--cost"], "there is no average.pt or checkpoint_last.pt"),
+        (LINE, ["--values", "kappa"], "no log has kappa.*there are epoch, loss, num_updates"),
+        (LINE, ["--against", "training-loss"], "train.log has no validation, and --against training-loss"),
+        (VALIDATION, ["--against", "training-loss"], "train.log has no training loss, and"),
+        (LINE, ["--reach"], "train.log has no validation with a finite loss"),
+        (LINE, ["--cost"], "there is no average.pt or checkpoint_last.pt"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, content, more, words, refusal):

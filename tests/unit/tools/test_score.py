@@ -112,10 +112,7 @@ MISTAKES = [
     (lambda files: [files.folder / "a.txt"], "a.txt cannot be read: No such file"),
     (lambda files: [files.folder], "generate.log cannot be read: No such file"),
     (lambda files: [files.write("a.txt", ["a"])], "a.txt is plain text, .*give --reference FILE"),
-    (
-        lambda files: [files.write("a.txt", ["a"]), "--reference", files.reference],
-        "a.txt has 1 lines and the reference has 120",
-    ),
+    (lambda files: [files.write("a.txt", ["a"]), "--reference", files.reference], "a.txt has 1 lines and the .* 120"),
     (lambda files: [files.write("a.txt", ["D-2", "H-1"])], "a.txt is plain text"),
     (lambda files: [files.write("a.txt", ["T-34", "T-34"])], "a.txt is plain text"),
     (

@@ -50,9 +50,8 @@ def translations(lines):
 def test_sentences_of_a_line(model, monkeypatch, capsys):
     """One by one, or together where that is asked for, and where sentencex is not installed, which is said once."""
     pytest.importorskip("sentencex")
-    monkeypatch.setattr(
-        Translator, "best", lambda self, rows, nbest, **_: [[Hypothesis(f"[{row}]", 0)] for row in rows]
-    )
+    best = lambda self, rows, nbest, **_: [[Hypothesis(f"[{row}]", 0)] for row in rows]  # noqa: E731
+    monkeypatch.setattr(Translator, "best", best)
 
     def translated(*options):
         tool.main([*model, "w1 w2. W3 ?", "w2", *options])
@@ -163,14 +162,12 @@ def test_lines_too_long(model, tmp_path, capsysbinary):
     """Said by their number; translated in pieces, or refused with nothing written."""
     (tmp_path / "in").write_text("w1\n" + "w1 " * 1500 + "\nw2\n")
     command = [*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--beam", "1"]
-    with pytest.raises(
-        SystemExit, match="line 2 has a sentence of 1500 subwords and the model takes 1023: shorten it, or"
-    ):
+    long = "line 2 has a sentence of 1500 subwords and the model takes 1023"
+    with pytest.raises(SystemExit, match=f"{long}: shorten it, or"):
         tool.main([*command, "--too-long", "refuse"])
     assert not [*tmp_path.glob("out*")]
     tool.main(command)
-    said = "nmt-translate: line 2 has a sentence of 1500 subwords and the model takes 1023: translated in pieces\n"
-    assert said in capsysbinary.readouterr().err.decode()
+    assert f"nmt-translate: {long}: translated in pieces\n" in capsysbinary.readouterr().err.decode()
     assert (tmp_path / "out").read_text().count("\n") == 3
 
 

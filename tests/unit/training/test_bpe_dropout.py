@@ -1,7 +1,6 @@
 """--bpe-dropout: the words stay, their subwords change from epoch to epoch, and from nothing but seed and epoch."""
 
 import io
-import json
 import random
 
 import pytest
@@ -14,6 +13,8 @@ from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.training.bpe_dropout import Segmenter, with_bpe_dropout
 
+from support import write_preparation
+
 LETTERS = random.Random(1)
 WORDS = ["".join(LETTERS.choices("abcde", k=LETTERS.randint(1, 7))) for _ in range(60)]
 TEXT = [" ".join(LETTERS.choices(WORDS, k=LETTERS.randint(1, 9))) for _ in range(80)]
@@ -22,11 +23,8 @@ TEXT = [" ".join(LETTERS.choices(WORDS, k=LETTERS.randint(1, 9))) for _ in range
 @pytest.fixture
 def prepared(tmp_path):
     """prepared(**options): the training set of a task with these options, and its dictionary; data-prep's folder."""
-    (tmp_path / "bpe").mkdir()
     (tmp_path / "data-bin").mkdir()
-    stages = {"tok": {"options": {"lowercase": False}}, "bpe": {"options": {"separate": False}}}
-    manifest = {"source language": "xx", "target language": "yy", "stages": stages}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    write_preparation(tmp_path / "data-bin", ("xx", "yy"))
     with open(tmp_path / "bpe/codes", "w") as file:
         learn_bpe(io.StringIO("\n".join(TEXT)), file, 80, min_frequency=1)
     with open(tmp_path / "bpe/codes") as file:

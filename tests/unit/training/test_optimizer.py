@@ -191,14 +191,6 @@ def test_on_the_simplex_after_every_update():
     assert cut  # the learning rate is large enough to leave the simplex on its way
 
 
-def test_softmax_branches_are_not_projected():
-    model = Branched(simplex=False)
-    optimizer = fused_adam(model, branch_warmup_updates=1)
-    for t in range(1, 5):
-        update(model, optimizer, t)
-    assert all(abs(vector.sum().item() - 1) > 1e-3 for vector in model.branches())
-
-
 @pytest.mark.parametrize("simplex", [True, False])
 def test_frozen_for_the_last_updates_and_resumed_in_the_middle(tmp_path, simplex):
     options = {"max_update": 12, "branch_frozen_updates": 5, "branch_warmup_updates": 3}
@@ -239,7 +231,7 @@ def test_frozen_weights_are_not_even_projected():
 
 def test_never_frozen_when_asked():
     model = Branched()
-    optimizer = fused_adam(model, max_update=3, branch_frozen_updates=0, branch_warmup_updates=1)
+    optimizer = fused_adam(model, max_update=0, branch_frozen_updates=0, branch_warmup_updates=1)
     for t in range(1, 4):
         before = copies(model.branches())
         update(model, optimizer, t)

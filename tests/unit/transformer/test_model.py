@@ -1,17 +1,13 @@
 """Every architecture: no leaks, live gradients, activation checkpointing, precision."""
 
-import argparse
-import types
-
 import pytest
 import torch
-from fairseq import models
 
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
 
-from support import EOS, PAD, PRE_NORM, SMALL
+from support import EOS, PAD, PRE_NORM, assert_decodes_word_by_word, build_model
 
 ARCHITECTURES = [
     pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
@@ -44,19 +40,9 @@ def test_source_padding_on_the_left_target_padding_on_the_left(build, batch, arc
 
 @every_architecture
 def test_cached_decoding_equals_full(build, batch, arch, norm):
-    """Token by token, far beyond the length of the batch, while beam search changes the hypotheses' places."""
+    """Far beyond the length of the batch."""
     model = build(arch, **norm).double()
-    encoder_out = model.encoder(batch["src_tokens"], batch["src_lengths"])
-    torch.manual_seed(3)
-    tokens, state = torch.full((5, 1), EOS), {}
-    for _ in range(40):
-        cached, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
-        full, _ = model.decoder(tokens, encoder_out=encoder_out)
-        torch.testing.assert_close(cached[:, -1], full[:, -1])
-        order = torch.randint(0, 5, (5,))
-        model.decoder.reorder_incremental_state_scripting(state, order)
-        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
-        tokens = torch.cat([tokens[order], torch.randint(4, 50, (5, 1))], dim=1)
+    assert_decodes_word_by_word(model, model.encoder(batch["src_tokens"], batch["src_lengths"]), 40)
 
 
 @every_architecture
@@ -170,13 +156,9 @@ def test_autocast_of_targets_of_one_word(build, batch, arch, norm, residual):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_loss_that_reads_alignments_gets_attention_weights(dictionary, batch, wanted):
+def test_a_loss_that_reads_alignments_gets_attention_weights(new_task, batch, wanted):
     """label_smoothed_cross_entropy_with_alignment, for which --load-alignments loads them."""
-    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    task.cfg = types.SimpleNamespace(load_alignments=wanted)
-    args = argparse.Namespace(arch="vaswani_transformer_base", **SMALL)
-    models.ARCH_CONFIG_REGISTRY[args.arch](args)
-    model = models.ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).train()
+    model = build_model(new_task(load_alignments=wanted), "vaswani_transformer_base").train()
     assert (model(**batch)[1]["attn"][0] is not None) == wanted
 
 

@@ -4,7 +4,6 @@ import functools
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.kernels.dropout import Dropout
@@ -14,7 +13,7 @@ from user_dir.weighted.attention import BranchedAttention
 from user_dir.weighted.residual import ResidualBranchedAttention
 
 import equations
-from support import EOS, PRE_NORM, assert_same_with_gradients, heads_by_equation
+from support import PRE_NORM, assert_decodes_word_by_word, assert_same_with_gradients, future, heads_by_equation
 
 MODEL, HEADS, FFN = 16, 4, 24
 
@@ -38,7 +37,7 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
 
     biases: how often W^O's bias is in Σ_i h_i; weights: κ and α, if they are not the module's
     """
-    heads = heads_of(module, x, key, causal)
+    heads, _ = heads_by_equation(module, x, x if key is None else key, causal=causal)
     if not isinstance(module, BranchedAttention):
         return module.out_proj(heads.flatten(2))
     branches = module.branches
@@ -62,21 +61,9 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
     return equations.branched_with_residual(x, heads, *parameters, masks)
 
 
-def heads_of(module, x, key=None, causal=False):
-    key = x if key is None else key
-    return heads_by_equation(module, x, key, torch.zeros(key.size(1), len(key), dtype=torch.bool), causal)[0]
-
-
 FORMS = [BranchedAttention, ResidualBranchedAttention]
-READINGS = [
-    {},
-    {"softmax": True},
-    {"branches": 2},
-    {"branches": 1},
-    {"value_dim": 6, "key_dim": 3},
-    {"top": 2},
-    {"top": 1},
-]
+READINGS = [{}, {"softmax": True}, {"value_dim": 6, "key_dim": 3}]
+READINGS += [{name: count} for name in ("branches", "top") for count in (1, 2)]
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
@@ -96,18 +83,6 @@ def test_heads_may_be_those_of_relative_attention(form):
     x = torch.randn(7, 5, MODEL, dtype=torch.float64, requires_grad=True)
     actual, _ = module(x, x, x, need_weights=False)
     assert_same_with_gradients(actual, by_equation(module, x), module, x)
-
-
-def test_one_branch_is_the_ffn_of_attention():
-    """κ = α = 1: FFN(Concat(head_1 … head_h) W^O), to the last bit where W^O and W1 are not multiplied first."""
-    module = block(branches=1)
-    assert module.kappa.item() == module.alpha.item() == 1
-    x = torch.randn(1, 2, MODEL, dtype=torch.float64)
-    attention = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval()
-    attention.load_state_dict({**module.state_dict(), "out_proj.bias": torch.zeros(MODEL)}, strict=False)
-    y, _ = attention(x, x, x, need_weights=False)
-    y = F.linear(torch.relu(module.fc1(y)), module.fc2.weight, module.fc2.bias[0])
-    assert torch.equal(module(x, x, x, need_weights=False)[0], y)
 
 
 def test_one_branch_with_a_residual_is_attention_and_ffn():
@@ -218,10 +193,9 @@ def test_decoder_layer_is_two_sublayers(build, branched, norm):
     widths = [a.fc1.out_features for a in (layer.self_attn, layer.encoder_attn) if isinstance(a, BranchedAttention)]
     assert widths == {"both": [48, 48], "both_halves": [24, 24]}.get(branched, [48])
     y, encoder_out = torch.randn(2, 6, 3, MODEL, dtype=torch.float64)
-    mask = torch.full((6, 6), float("-inf")).triu(1)
-    actual, _, _ = layer(y, encoder_out, self_attn_mask=mask)
+    actual, _, _ = layer(y, encoder_out, self_attn_mask=future(6))
     for attention, ln, key, options in (
-        (layer.self_attn, layer.self_attn_layer_norm, None, {"attn_mask": mask}),
+        (layer.self_attn, layer.self_attn_layer_norm, None, {"attn_mask": future(6)}),
         (layer.encoder_attn, layer.encoder_attn_layer_norm, encoder_out, {}),
     ):
         query = ln(y) if norm else y
@@ -287,7 +261,7 @@ def test_dropout_stands_where_the_base_has_it(build, masks, form, norm):
         assert not masks
     masks.clear()
     encoder_out = torch.randn(4, 2, MODEL, dtype=torch.float64)
-    actual, _, _ = decoder(x, encoder_out, self_attn_mask=torch.full((5, 5), float("-inf")).triu(1))
+    actual, _, _ = decoder(x, encoder_out, self_attn_mask=future(5))
     assert len(masks) == in_decoder
     if decoder.fc1 is None:
         expected = sublayer(x, decoder.self_attn_layer_norm, decoder.self_attn, causal=True)
@@ -305,13 +279,7 @@ def test_cached_decoding_equals_full(build, batch, residual, branched, options):
     """A token at a time, until there were enough to multiply the weights first."""
     options = {"branched_attention": branched, "branch_residual": residual, "branch_weights_init": "random", **options}
     model = build("weighted_relative_transformer_base", **options).double()
-    encoder_out = model.encoder(batch["src_tokens"][:1], batch["src_lengths"][:1])
-    tokens, state = torch.full((1, 1), EOS), {}
-    for _ in range(12):
-        cached, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
-        full, _ = model.decoder(tokens, encoder_out=encoder_out)
-        torch.testing.assert_close(cached, full[:, -1:])
-        tokens = torch.cat([tokens, torch.randint(4, 50, (1, 1))], dim=1)
+    assert_decodes_word_by_word(model, model.encoder(batch["src_tokens"][:1], batch["src_lengths"][:1]), 12)
 
 
 @pytest.mark.parametrize("branched", DECODERS)
