@@ -215,7 +215,7 @@ case $CHOOSE in
   bleu)
     training+=(--eval-bleu --eval-bleu-remove-bpe --eval-bleu-args '{"beam": 1, "max_len_a": 1, "max_len_b": 50}'
       --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
-    # fairseq's BLEU of detokenised text takes a sentence without spaces for one word.
+    # fairseq's BLEU of detokenised text takes a sentence without spaces for one word (nmt-score's TOKENISERS).
     if [ "${generation[0]}" = --tokenizer ] && [[ ! $target =~ ^(zh|ja|th|km|lo|my)(_|$) ]]; then
       training+=(--eval-bleu-detok moses --eval-bleu-detok-args "{\"target_lang\": \"$target\"}")
     else training+=(--eval-tokenized-bleu); fi ;;

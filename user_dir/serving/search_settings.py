@@ -21,8 +21,7 @@ FAIRSEQS = {**DEFAULTS, "beam": 5, "max_len_a": 0.0, "max_len_b": 200}  # fairse
 FORMS = ("fairseq", "vaswani")  # of the length penalty, see search/beam.py
 MOST = 1_000_000
 RANGES = {"beam": (1, MOST), "lenpen": (-10, 10), "max_len_a": (0, MOST), "max_len_b": (1, MOST)}
-BATCHES = ("nbest", "max_tokens", "batch_size")  # of a call of `search`, and not kept
-RANGES |= dict.fromkeys(BATCHES, (1, 10**9))
+RANGES |= dict.fromkeys(("nbest", "max_tokens", "batch_size"), (1, 10**9))  # counts of a single search, not kept
 
 
 def search_settings(kept: dict, **given) -> dict:
@@ -60,7 +59,7 @@ def checked(kept, path: pathlib.Path) -> dict:
 
 
 def faults(settings: dict) -> Iterator[str]:
-    """What is wrong with each setting, or count of BATCHES, that has an invalid value."""
+    """What is wrong with each setting, or count of a search, that has an invalid value."""
     for name, value in settings.items():
         if name == "lenpen_form":
             if value not in FORMS:

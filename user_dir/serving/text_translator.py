@@ -131,8 +131,9 @@ class TextTranslator:
 
 def refuse_search(**search) -> None:
     """Raises InputError, naming the arguments, for values in `search` that are invalid."""
-    given = {name: search[name] for name in RANGES.keys() | {"lenpen_form"} if search.get(name) is not None}
-    found = [*faults(dict(sorted(given.items())))]
+    checked = (*RANGES, "lenpen_form")
+    given = {name: value for name, value in search.items() if name in checked and value is not None}
+    found = [*faults(given)]
     if not found and "nbest" in given and given["nbest"] > given["beam"]:
         found = [f"nbest {given['nbest']} is larger than the beam {given['beam']}: give a larger beam"]
     if found:

@@ -15,6 +15,7 @@ import pathlib
 import torch
 
 from ..attention.multihead import MultiheadAttention
+from ..config import VariantConfig
 from ..errors import InputError, flag
 from ..files import folder_beside, refuse_missing_folder
 from ..relative.attention import RelativeMultiheadAttention
@@ -25,13 +26,13 @@ from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
-# The values that options must have, and the part that a model has otherwise.
-COMPUTED = {
-    "branched_attention": ("none", "branches with weights"),
-    "restricted_attention": ("none", "self-attention to a neighbourhood"),
-    "relative_attention": ("self", "distances in encoder–decoder attention"),
-    "attention_key_dim": (None, "keys of another size than d_model / heads"),
-    "attention_value_dim": (None, "values of another size than d_model / heads"),
+# Options that must have their defaults, and the part that a model has otherwise.
+NOT_COMPUTED = {
+    "branched_attention": "branches with weights",
+    "restricted_attention": "self-attention to a neighbourhood",
+    "relative_attention": "distances in encoder–decoder attention",
+    "attention_key_dim": "keys of another size than d_model / heads",
+    "attention_value_dim": "values of another size than d_model / heads",
 }
 
 
@@ -47,8 +48,8 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
     if not hasattr(cfg, "relative_positions"):
         raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
     faults = []
-    for option, (value, what) in COMPUTED.items():
-        if getattr(cfg, option) != value:
+    for option, what in NOT_COMPUTED.items():
+        if getattr(cfg, option) != getattr(VariantConfig, option):
             faults.append(f"{what} ({flag(option)} {getattr(cfg, option)})")
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
