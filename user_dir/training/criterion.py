@@ -103,7 +103,8 @@ class ProjectedLoss(torch.autograd.Function):
         grad_x = torch.empty_like(features) if derive and ctx.needs_input_grad[0] else None
         grad_w = None
         if derive and ctx.needs_input_grad[1]:
-            grad_w = (-e * sum_x).expand_as(weight).to(weight.dtype, copy=True)
+            # The chunks are added up in float32, even where the parameters are half-precision numbers.
+            grad_w = (-e * sum_x).expand_as(weight).to(torch.promote_types(weight.dtype, wide), copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
         # On a GPU 4,096 tokens are 3 chunks of 30 kernels instead of 18.
         size = max(1, CHUNK * (1 if x.device.type == "cpu" else 8) // vocabulary)
@@ -130,7 +131,7 @@ class ProjectedLoss(torch.autograd.Function):
                     grad_w.addmm_(gradient.T, x[rows])
                 else:
                     grad_w += gradient.T @ x[rows]
-        ctx.save_for_backward(grad_x, grad_w)
+        ctx.save_for_backward(grad_x, grad_w if grad_w is None else grad_w.to(weight.dtype))
         ctx.mark_non_differentiable(nll_loss, correct)
         return loss, nll_loss, correct
 

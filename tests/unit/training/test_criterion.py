@@ -128,6 +128,19 @@ def test_the_loss_of_bfloat16_products_is_computed_in_float32():
     torch.testing.assert_close(nll_loss, expected, rtol=1e-5, atol=0)
 
 
+def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
+    torch.manual_seed(1)
+    x, weight, target = torch.randn(400, 16), torch.randn(50, 16, requires_grad=True), torch.randint(50, (400,))
+    torch.nn.functional.cross_entropy(
+        x.bfloat16().float() @ weight.bfloat16().float().T, target, reduction="sum"
+    ).backward()
+    for chunk in 2**23, 1:  # all tokens, one token
+        monkeypatch.setattr("user_dir.training.criterion.CHUNK", chunk)
+        half = weight.detach().bfloat16().requires_grad_()
+        ProjectedLoss.apply(x.bfloat16(), half, target, 0.0, torch.bfloat16, True, False)[0].backward()
+        assert (half.grad - weight.grad).norm() < 0.005 * weight.grad.norm()  # added up in bfloat16: 0.012
+
+
 LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
 LIMITS += [{"own_output_layer": True}, {"arch": "transformer_align"}]
 
