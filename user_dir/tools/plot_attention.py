@@ -25,7 +25,7 @@ from ..serving.translator import Translator
 from .attention_page import attention, page
 from .shared.attentions import ATTENTIONS, attention_weights, attentions_of, subwords
 from .shared.command import add_checkpoint, add_data, add_picture, add_search, exit_in_one_line, new_parser
-from .shared.pictures import new_figure, save
+from .shared.pictures import format_of, new_figure, save
 
 
 def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple[str, str], title: str):
@@ -67,6 +67,9 @@ def main(arguments: list[str] | None = None) -> None:
     add_picture(parser, "html")
     args = parser.parse_args(arguments)
     refuse_output(args.output)
+    interactive = args.output.suffix.lower() == ".html"
+    if not interactive:
+        format_of(args.output)  # wrong ones end the command before the search
     translator = Translator(args.checkpoint, data=args.data, pretokenised=args.pretokenised, device="cpu")
     (model,), task = translator.models, translator.task
     attentions = {name: attentions_of(model, name) for name in ATTENTIONS}
@@ -82,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     read, written = subwords(source, task.source_dictionary), subwords(target, task.target_dictionary)
     before = written[-1:] + written[:-1]
     words = {"encoder": (read, read), "decoder": (written, before), "encoder-decoder": (written, read)}
-    if args.output.suffix.lower() == ".html":
+    if interactive:
         shown = [
             attention(name, *words[name], modules, attention_weights(model, modules, source, target))
             for name, modules in attentions.items()

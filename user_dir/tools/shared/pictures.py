@@ -35,16 +35,24 @@ def point_style(number: int) -> dict:
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[number // len(COLOURS) % len(MARKS)]}
 
 
+def format_of(path: pathlib.Path) -> str:
+    """The format that the ending of a picture's `path` names; raises InputError if matplotlib does not write it."""
+    from matplotlib.backend_bases import FigureCanvasBase  # an optional dependency
+
+    formats, kind = FigureCanvasBase.get_supported_filetypes(), path.suffix[1:].lower()
+    if kind not in formats:
+        wanted, known = kind or "a file without an ending", ", ".join(sorted(formats))
+        raise InputError(f"{path}: matplotlib cannot write {wanted}; choose one of {known}")
+    return kind
+
+
 def save(figure, path: pathlib.Path) -> None:
     """Writes the picture in the format that the ending of `path` names; says in one line if its font lacks characters.
 
     Raises:
-        InputError: if the ending names no format that matplotlib writes
+        InputError: as format_of
     """
-    formats, kind = figure.canvas.get_supported_filetypes(), path.suffix[1:].lower()
-    if kind not in formats:
-        wanted, known = kind or "a file without an ending", ", ".join(sorted(formats))
-        raise InputError(f"{path}: matplotlib cannot write {wanted}; choose one of {known}")
+    kind = format_of(path)
     for text in figure.findobj(lambda part: hasattr(part, "set_parse_math")):
         if "$" in text.get_text():  # of a name or subword, which is no formula
             text.set_parse_math(False)
