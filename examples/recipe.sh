@@ -14,7 +14,7 @@
 #   BATCH=                      source and target tokens per update (default: the recipe's)
 #   CHOOSE=                     loss or bleu: translate with the checkpoint of the lowest validation loss or the highest
 #                               BLEU of the validation set (greedy search) instead of an average; --patience counts it, too
-#   VALID_PAIRS=                validate on so many pairs, always the same ones (default: all)
+#   VALID_PAIRS=                validate on this many pairs, always the same ones (default: all)
 #   SEED=1                      of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/...             checkpoints, logs and translations, within the project; the data go to data/
