@@ -195,8 +195,9 @@ def test_files_that_fairseq_does_not_read(copies, tmp_path):
     assert [path.name for path in training_input.parts_of(tmp_path, "train", ("src", "tgt"), "src")] == names[:2]
 
 
-def test_a_training_set_in_two_files(copies):
+def test_a_training_set_in_two_files(copies, tmp_path):
     """fairseq's own default of --upsample-primary fails."""
+    copies = shutil.copytree(copies, tmp_path / "data")
     given = {"data": str(copies), "train_subset": "train", "dataset_impl": "mmap"}
     task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(**given))
     task.load_dataset("train", combine=True)

@@ -26,7 +26,8 @@ def test_a_resumed_training_sees_the_same_subwords(command, tmp_path):
     log, expected = trained("whole", "--max-update", "45")
     assert max(map(int, re.findall(r"epoch (\d+)", log))) > 1
     trained("parts", "--max-update", "30", "--num-workers", "1")
-    resumed = trained("parts", "--max-update", "45", "--num-workers", "1")[1]
+    log, resumed = trained("parts", "--max-update", "45", "--num-workers", "1")
+    assert "@ 30 updates" in log
     without = trained("without", "--max-update", "45", "--bpe-dropout", "0")[1]
     for name, tensor in expected.items():
         assert torch.equal(resumed[name], tensor), name

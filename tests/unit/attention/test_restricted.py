@@ -82,5 +82,5 @@ def test_padding_changes_nothing(build):
     torch.testing.assert_close(found[9:], expected)
 
 
-def test_no_neighbourhood(build):
+def test_all_positions_are_seen_by_default():
     assert VariantConfig.restricted_attention == "none"

@@ -1,6 +1,7 @@
 """python -m user_dir.tools.plot_relative_positions: what it reads, the picture, one clear line on bad input."""
 
 import argparse
+import math
 
 import pytest
 import torch
@@ -28,21 +29,36 @@ def checkpoint(build, tmp_path):
     return checkpoint
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"relative_tables": "shared"},
-        {"relative_positions": "values"},
-        {"relative_positions": "scalars"},
-        {"encoder_normalize_before": True},
-    ],
-)
-def test_picture(checkpoint, tmp_path, options, capsys):
-    path, _ = checkpoint(**options)
+def test_picture(checkpoint, tmp_path, capsys):
+    path, _ = checkpoint()
     tool.main([str(path), "--output", str(tmp_path / "tables.png")])
     assert (tmp_path / "tables.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"{tmp_path / 'tables.png'}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, [tool.KEYS, tool.VALUES, tool.SCORES]),
+        ({"relative_tables": "shared"}, [tool.KEYS, tool.VALUES, tool.SCORES]),
+        ({"relative_positions": "values"}, [tool.VALUES]),
+        ({"relative_positions": "scalars"}, [tool.SCORES]),
+        ({"encoder_normalize_before": True}, [tool.KEYS, tool.VALUES, tool.SCORES]),
+    ],
+)
+def test_maps_are_drawn_with_their_names(checkpoint, options, kinds):
+    """A decoder's query sees no later key, whose half of the map is empty."""
+    found = tool.maps(tool.load(checkpoint(**options)[0]))
+    figure = tool.draw(found, "")
+    drawn = {axis.get_title(): axis.images[0].get_array() for axis in figure.axes if axis.get_title()}
+    assert [*drawn] == [f"{side}: {kind}" for side in tool.SIDES for kind in kinds]
+    for (side, kind), layers in found.items():
+        seen = torch.tensor(drawn[f"{side}: {kind}"].filled(math.nan))
+        expected = torch.cat(layers)
+        if side == "decoder":
+            assert seen[:, 17:].isnan().all()
+            seen, expected = seen[:, :17], expected[:, :17]
+        torch.testing.assert_close(seen, expected)
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,13 @@ def test_accuracy(build, both, sample):
 
 
 def test_precision_of_the_products_is_the_models(build, both, sample):
-    """In bfloat16 both round logits; ours are as near to float32's as fairseq's are."""
-    model = build("vaswani_transformer_base", autocast="bf16")
-    ours, theirs = (outcome(loss_of, model, sample) for loss_of in both())
+    """In bfloat16 both round logits, and so the loss."""
+    full, reduced = (build("vaswani_transformer_base", autocast=precision) for precision in ("off", "bf16"))
+    ours, theirs = (outcome(loss_of, reduced, sample) for loss_of in both())
     assert_same(ours, theirs, 0.03)
-    assert all(gradient.dtype == torch.float for gradient in ours[3].values())
+    features = reduced(**sample["net_input"], features_only=True)[0]
+    full.forward = lambda **_: (features, None)  # but for the products
+    assert both()[0](full, sample)[0] != ours[0]
 
 
 def test_without_gradients_none_are_made(build, both, sample, monkeypatch):

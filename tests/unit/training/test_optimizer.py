@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq import optim
 from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.utils import clip_grad_norm_
 
 from user_dir.errors import InputError
 from user_dir.training.optimizer import FusedAdamConfig
@@ -81,6 +82,18 @@ def test_groups_and_checkpoints_without_branch_weights_are_as_before():
     assert all(map(torch.equal, first.parameters(), second.parameters()))
 
 
+@pytest.mark.parametrize("limit", [0.0, 0.1, 100.0])
+def test_clipping_is_fairseqs(limit):
+    """No clipping, some, and a limit above the norm."""
+    ours, theirs = Branched(), Branched()
+    for model in (ours, theirs):
+        model.loss(1).backward()
+    norm = fused_adam(ours).clip_grad_norm(limit)
+    assert norm == pytest.approx(clip_grad_norm_([*theirs.parameters()], limit).item()) and 0.1 < norm < 100
+    for one, other in zip(ours.parameters(), theirs.parameters()):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_divergence_is_said_with_update_and_parameter(build, value):
     """fairseq's NaN detector would fail."""
@@ -139,10 +152,13 @@ def test_another_rate_and_decay_from_outside_do_not_stay():
         assert branches["lr"] == pytest.approx(branch_rate(t)) and branches["weight_decay"] == 0
 
 
+@pytest.mark.parametrize("branched", [True, False])
 @pytest.mark.parametrize("scale", [2.0**7, 2.0**17])
-def test_the_scale_of_amp_does_not_matter(scale):
+def test_the_scale_of_amp_does_not_matter(scale, branched):
     """fairseq unscales the gradients of torch's optimizer, and GradScaler would do it again before our step."""
     models = [Branched(), Branched()]
+    for parameter in (p for model in models for p in model.branches() if not branched):
+        del parameter.param_group
     options = argparse.Namespace(fp16_init_scale=1, min_loss_scale=0)
     optimizers = [fused_adam(model, amp=True) for model in models]
     configuration = argparse.Namespace(common=options, optimizer=None)
@@ -154,13 +170,13 @@ def test_the_scale_of_amp_does_not_matter(scale):
         scaled.backward(models[1].loss(t))
         scaled.clip_grad_norm(0.0)
         scaled.step()
-    for one, other in zip(models[0].parameters(), models[1].parameters()):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
     scaled.zero_grad()
     scaled.backward(models[1].loss(4) * math.inf)
-    scaled.step()
-    assert scaled.scaler.get_scale() == scale / 2 and optimizers[1].param_groups[1]["updates"] == 3
-    torch.testing.assert_close(one, other, rtol=0, atol=0)
+    scaled.step()  # does nothing
+    assert scaled.scaler.get_scale() == scale / 2
+    assert not branched or optimizers[1].param_groups[1]["updates"] == 3
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 def test_others_are_updated_as_by_adamw_and_branches_do_not_decay():
