@@ -102,7 +102,7 @@ stage "average the last checkpoints, and export the average" average
 stage "translate the test set with beam 4" translate
 sentence="a sentence"
 if [ -e "$data/raw/test.$source" ]; then  # a sentence without special characters of the shell
-  sentence=$(grep -m 1 -v '["$`\\!]' "$data/raw/test.$source")
+  sentence=$(grep -m 1 -v '["$`\\!]' "$data/raw/test.$source" || echo "$sentence")
 fi
 stage "draw two pictures" draw
 if [ -n "$dry_run" ]; then

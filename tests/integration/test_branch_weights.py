@@ -92,9 +92,9 @@ PRECISIONS = {
 
 
 @pytest.mark.parametrize("options", PRECISIONS)
-def test_on_the_simplex_in_every_precision(command, copies, tmp_path, options):
+def test_on_the_simplex_in_every_precision(call, copies, tmp_path, options):
     branches = "--max-update 20 --branch-frozen-updates 5 --branch-warmup-updates 60 --disable-validation".split()
-    train(command, copies, "weighted_transformer", tmp_path, *branches, *options.split())
+    train(call, copies, "weighted_transformer", tmp_path, *branches, *options.split())
     weights = branch_weights(torch.load(tmp_path / "checkpoint_last.pt")["model"])
     assert len(weights) == 8 and all(vector.max() - vector.min() > 0.005 for vector in weights.values())
     assert_on_simplex(weights.values(), PRECISIONS[options])

@@ -50,21 +50,15 @@ def own_files(tmp_path_factory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def prepared(own_files, tmp_path_factory):
-    """The output folder, and how to run the command on it again."""
     output = tmp_path_factory.mktemp("prepared") / "out"
-
-    def again(*more):
-        languages = ("--source-lang", "fr", "--target-lang", "en")
-        done = command("--train", *own_files, *languages, "--output", output, "--bpe-operations", 60, *more)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    again()
-    return output, again
+    languages = ("--source-lang", "fr", "--target-lang", "en")
+    done = command("--train", *own_files, *languages, "--output", output, "--bpe-operations", 60)
+    assert done.returncode == 0, done.stderr
+    return output
 
 
 def test_own_files(prepared, own_files):
-    output, _ = prepared
+    output = prepared
     stages = json.loads((output / "manifest.json").read_text())["stages"]
     counts = {name: stage["counts"] for name, stage in stages.items()}
     assert list(counts) == ["raw", "tok", "clean", "bpe", "data-bin"]
@@ -82,7 +76,7 @@ def test_own_files(prepared, own_files):
 
 
 def test_data_bin_is_what_fairseq_preprocess_writes(prepared, tmp_path):
-    output, _ = prepared
+    output = prepared
     options = ["--source-lang", "fr", "--target-lang", "en", "--destdir", tmp_path, "--joined-dictionary"]
     for part in ("train", "valid", "test"):
         options += [f"--{part}pref", output / "bpe" / part]
@@ -90,17 +84,6 @@ def test_data_bin_is_what_fairseq_preprocess_writes(prepared, tmp_path):
     expected = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
     assert len(expected) == 14
     assert {path.name: path.read_bytes() for path in (output / "data-bin").iterdir()} == expected
-
-
-def test_what_is_done_is_not_done_again(prepared):
-    output, again = prepared
-    times = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name != "manifest.json"}
-    assert again().count("nothing to do") == 5
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name != "manifest.json"} == times
-    skipped = [line for line in again("--separate-bpe").splitlines() if "nothing to do" in line]
-    assert skipped == [f"{stage}: nothing to do" for stage in ("raw", "tok", "clean")]
-    assert {"codes.fr", "codes.en"} <= {path.name for path in (output / "bpe").iterdir()}
-    assert (output / "data-bin/dict.fr.txt").read_bytes() != (output / "data-bin/dict.en.txt").read_bytes()
 
 
 # The command, killed in a stage: when its files are made ("made"), or when they are in place and not noted ("placed").
@@ -127,8 +110,6 @@ prepare.main(sys.argv[4:])
 
 
 def test_a_killed_preparation_goes_on(prepared, own_files, tmp_path):
-    whole, again = prepared
-    again()
     (tmp_path / "killed.py").write_text(KILLED)
     languages = ("--source-lang", "fr", "--target-lang", "en")
     arguments = ("--train", *own_files, *languages, "--output", tmp_path / "out", "--bpe-operations", 60)
@@ -145,7 +126,7 @@ def test_a_killed_preparation_goes_on(prepared, own_files, tmp_path):
     assert skipped == [f"{stage}: nothing to do" for stage in stages[:4]]
     resumed, wanted = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (tmp_path / "out", whole)
+        for folder in (tmp_path / "out", prepared)
     )
     assert resumed.pop(Path("manifest.json")) and wanted.pop(Path("manifest.json"))  # they hold times
     assert resumed == wanted

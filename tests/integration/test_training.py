@@ -12,7 +12,7 @@ from user_dir.translator import Translator
 
 from support import PROJECT, TWO_FAMILIES, assert_same_training, free_port, hypotheses, slow_beyond, train
 
-every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES, FAMILIES))
+every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES[1:], FAMILIES))
 
 
 def parameters(checkpoint):
@@ -32,7 +32,7 @@ def copy_or_reverse(words):
     return words if int(words[0][1:]) % 2 == 0 else words[::-1]
 
 
-@pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES[1:], FAMILIES))
+@every_family
 def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     """Copying needs encoder–decoder attention by position, reversing needs it against the order."""
     data = toy_data(target=copy_or_reverse, vocabulary=6, longest=5)
@@ -43,13 +43,13 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     perplexity = float(re.findall(r"valid .*\| ppl ([\d.]+)", done.stderr + done.stdout)[-1])
     assert perplexity < 1.5
     pairs = translate(command, data, tmp_path / "checkpoint_last.pt", "--task", "fast_translation")
-    assert pairs == translate(command, data, tmp_path / "checkpoint_last.pt")
     assert len(pairs) == 50
     assert sum(reference == hypothesis for reference, hypothesis in pairs) >= 42
 
 
-@every_family
-@pytest.mark.parametrize("autocast", slow_beyond(["off"], ["off", "bf16"]))
+@pytest.mark.slow  # test_resume.py and test_bpe_dropout.py have fast ones
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("autocast", ["off", "bf16"])
 def test_resume_is_bit_exact_with_dropout(command, copies, tmp_path, family, autocast):
     """In the middle of the third epoch: of 50 sentences, about 6 batches."""
     options = f"--dropout 0.3 --attention-dropout 0.1 --autocast {autocast} --max-update 30 --save-interval-updates 15"
@@ -98,11 +98,12 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
 def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
     """The whole trainer, from the same seed: every loss that is printed is the same."""
     losses = []
-    options = "--encoder-attention-heads 4 --decoder-attention-heads 4 --max-update 30 --dropout 0 --disable-validation"
+    options = "--encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0 --disable-validation"
+    options += " --max-update 12 --log-interval 1"
     for family in ("transformer", "vaswani_transformer"):
         done = train(command, copies, family, tmp_path / family, *options.split())
         losses.append(re.findall(r"loss=[\d.]+", done.stderr + done.stdout))
-    assert losses[0] == losses[1] and len(losses[0]) >= 3
+    assert losses[0] == losses[1] and len(losses[0]) >= 12
 
 
 @pytest.mark.slow

@@ -127,8 +127,13 @@ SEARCHES = {
 }
 
 
-@every_family
-@pytest.mark.parametrize("options", SEARCHES)
+IN_EVERY_FAMILY = ("beams", "one beam", "forced prefix", "alignment")
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [(family, name) for family in FAMILIES for name in SEARCHES if family in TWO_FAMILIES or name in IN_EVERY_FAMILY],
+)
 def test_search(pair, search, family, options):
     model, reference = pair(family)
     search([model])  # with 4 beams: fairseq does not say when there is but one

@@ -66,15 +66,15 @@ def start(script, *arguments) -> subprocess.Popen:
 TABLE = "".join(f"{a}\t{b}\tby {number}\n" for number, (a, b) in enumerate(sentences(300)))
 
 
-def packed(table: bytes) -> bytes:
+def packed(table: bytes, entry: str = "thing-1/inner.zip", name: str = "table.txt") -> bytes:
     """A tar.gz with a zip with a table in it, as Tatoeba comes."""
     inner, outer = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(inner, "w") as archive:
-        archive.writestr("table.txt", table)
+        archive.writestr(name, table)
     with tarfile.open(fileobj=outer, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("thing-1/inner.zip")
-        entry.size = len(inner.getvalue())
-        archive.addfile(entry, io.BytesIO(inner.getvalue()))
+        member = tarfile.TarInfo(entry)
+        member.size = len(inner.getvalue())
+        archive.addfile(member, io.BytesIO(inner.getvalue()))
     return outer.getvalue()
 
 

@@ -17,6 +17,8 @@ from user_dir.tools.comparison.report import draw, p_value
 from user_dir.tools.comparison.significance import TESTS, System, count, p_values, paired
 from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
+from support import slow_beyond
+
 pytest.importorskip("matplotlib")
 
 
@@ -120,7 +122,7 @@ def test_what_is_no_pair():
     assert paired({"1": 1.0}, {"1": 2.0}) is None
 
 
-@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("test", slow_beyond(["bootstrap"], TESTS))
 def test_repeats_do_not_lower_p(comparison, files, test):
     """That it is sacrebleu's is in comparison/test_significance.py."""
     runs = [files.plain(0.4, 1), files.plain(0.35, 2)]

@@ -158,11 +158,23 @@ def test_ensemble(model, monkeypatch, capsysbinary, tmp_path):
     assert seen == [3]
 
 
-def test_lines_too_long(model, tmp_path, capsysbinary):
+def test_lines_too_long(saved, tmp_path, capsysbinary):
     """Said by their number; translated in pieces, or refused with nothing written."""
-    (tmp_path / "in").write_text("w1\n" + "w1 " * 1500 + "\nw2\n")
-    command = [*model, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--beam", "1"]
-    long = "line 2 has a sentence of 1500 subwords and the model takes 1023"
+    _, path, data = saved("vaswani_transformer_base", max_source_positions=41)
+    write_preparation(data)
+    (tmp_path / "in").write_text("w1\n" + "w1 " * 60 + "\nw2\n")
+    command = [
+        str(path),
+        "--data",
+        str(data),
+        "--input",
+        str(tmp_path / "in"),
+        "--output",
+        str(tmp_path / "out"),
+        "--beam",
+        "1",
+    ]
+    long = "line 2 has a sentence of 60 subwords and the model takes 40"
     with pytest.raises(SystemExit, match=f"{long}: shorten it, or"):
         tool.main([*command, "--too-long", "refuse"])
     assert not [*tmp_path.glob("out*")]

