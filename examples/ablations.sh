@@ -30,13 +30,15 @@ cd "$project"
 name=${1:-}
 [[ $name == [a-z]* ]] || fail "name a table: $(python user_dir/tools/shared/paper_tables.py)"
 shift
-[[ " $*" != *" --seed"* ]] || fail "--seed: use SEEDS=..., which also names the folders"
+[[ " $*" != *" --seed"* && -z ${SEED:-} ]] || fail "--seed and SEED: use SEEDS=..., which also names the folders"
+[ -z "${FAMILY:-}${ARCH:-}" ] || fail "FAMILY and ARCH have no effect: use ROWS=..., in compare.sh FAMILIES=..."
 recipe=${RECIPE:-quickstart}
 case $recipe in
   quickstart)
     export CORPUS=${CORPUS:-tatoeba} SOURCE=${SOURCE:-fr} TARGET=${TARGET:-en} PAIRS=${PAIRS:-}
     size=quickstart reference=data/$CORPUS.$SOURCE-$TARGET${PAIRS:+.$PAIRS}/raw/test.$TARGET ;;
   wmt14)
+    [ -z "${SIZE:-}" ] || fail "SIZE=$SIZE has no effect, because the rows have the papers' sizes; omit it"
     target=${TARGET:-de} smoke=$([ "${SMOKE:-0}" = 0 ] || echo .smoke)
     size=base reference=data/wmt14.en-$target$smoke/raw/test.$target ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;

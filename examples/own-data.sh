@@ -66,4 +66,4 @@ prepare() {
 }
 
 follow_plan "nothing published; your sentences, with $run/average.pt:"
-how_to_translate "$run/average.pt" "a sentence"
+if wanted average; then how_to_translate "$run/average.pt" "a sentence"; fi

@@ -104,7 +104,6 @@ BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
-batch=$BATCH
 [ "$GPUS" = 0 ] || [ "$GPUS" = "$PROCESSES" ] ||
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \
     "omit PROCESSES, or use CPUs: GPUS=0"

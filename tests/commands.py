@@ -73,7 +73,10 @@ def serve(address: str) -> None:
     import fairseq_cli.generate  # noqa: F401
     import fairseq_cli.hydra_train  # noqa: F401
     import fairseq_cli.train  # noqa: F401
+    import requests  # noqa: F401
+    import sacrebleu.metrics  # noqa: F401
     import sacremoses  # noqa: F401
+    import subword_nmt.learn_bpe  # noqa: F401
     import torch._dynamo  # noqa: F401  (by each training's optimizer: a second and a half)
 
     with socket.socket(socket.AF_UNIX) as listening:

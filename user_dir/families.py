@@ -69,12 +69,10 @@ def main(arguments: list[str]) -> None:
         print(*FAMILIES)
         return
     trained = {**FAMILIES, "transformer": FAMILIES["vaswani_transformer"]}  # fairseq's own
-    for name, family in trained.items():
-        for size in SIZES:
-            if arguments[0] == f"{name}_{size}":
-                print(*family.training_of(size))
-                return
-    sys.exit(f"{arguments[0]}: the families are {', '.join(trained)}, and the sizes {', '.join(SIZES)}")
+    known = {f"{name}_{size}": family.training_of(size) for name, family in trained.items() for size in SIZES}
+    if arguments[0] not in known:
+        sys.exit(f"{arguments[0]}: the families are {', '.join(trained)}, and the sizes {', '.join(SIZES)}")
+    print(*known[arguments[0]])
 
 
 if __name__ == "__main__":

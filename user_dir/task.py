@@ -155,6 +155,8 @@ class CheckedTranslationTask(TranslationTask):
         """
         if update_epoch_batch_itr is None:
             kwargs["required_batch_size_multiple"] = 1
+            if self.epochs is not None and self.epochs.dataset is dataset:
+                kwargs["epoch"] = self.epochs.epoch  # fairseq gives 1, also to the training's own dataset
             return super().get_batch_iterator(dataset, *args, **kwargs)
 
         def make_iterator(epoch: int):
@@ -177,8 +179,8 @@ class CheckedTranslationTask(TranslationTask):
     def begin_epoch(self, epoch, model):
         """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""
         super().begin_epoch(epoch, model)
-        root = whole(self.cfg)
-        if epoch == root["optimization"]["max_epoch"]:
+        if epoch == training_options(self.cfg).get("max_epoch"):
+            root = whole(self.cfg)
             root["checkpoint"]["save_interval"] = root["dataset"]["validate_interval"] = 1
 
     def get_checkpoint_dict(self) -> dict:

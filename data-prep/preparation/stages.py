@@ -33,7 +33,7 @@ class Stages:
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
             for stage in manifest["stages"].values():
-                stage["options"], [file["bytes"] for file in stage["files"].values()]
+                stage["options"], [file["bytes"] for file in stage["files"].values()]  # fails if one lacks them
             return manifest
         except FileNotFoundError:
             pass

@@ -161,7 +161,8 @@ train() {
     command=(in_precision "$run/precision" "${command[@]}")
   fi
   # A kill may have come between the end of the training and its mark; going on would be one update more.
-  { [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] && tail -n 1 "$run/$log" | grep -q "done training in"; } \
+  # (A late Ctrl-C adds a traceback to the log.)
+  { [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] && tail -n 50 "$run/$log" | grep -q "done training in"; } \
     2>/dev/null || run log_and_show "$run/$log" "${command[@]}"
   [ -n "$dry_run" ] || touch "$run/trained"
 }
@@ -253,10 +254,11 @@ step() {  # name [remedy if it fails]
 options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"; }  # record.py reads it
 
 refuse_another_run() {
+  [ ! -f "$run" ] || fail "$run is a file; name another folder: OUTPUT=..."
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
     fail "$run contains a run with other options (see $run/options); name another folder: OUTPUT=..."
   fi
-  if [ -s "$run/batch" ] && [ "$(cat "$run/batch")" != "${batch:-}" ]; then
+  if [ -s "$run/batch" ] && [ "$(cat "$run/batch")" != "${BATCH:-}" ]; then
     fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
   fi
   if [ -e "$run/average.pt" ] && [ -s "$run/chosen" ] && [ "$(cat "$run/chosen")" != "${chosen:-}" ]; then
@@ -275,7 +277,7 @@ open_run() {  # before anything is written to the folder
   if [ "$host" = 0 ]; then
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
-    [ -z "${batch:-}" ] || echo "$batch" > "$run/batch"
+    [ -z "${BATCH:-}" ] || echo "$BATCH" > "$run/batch"
     [ -z "${chosen:-}" ] || echo "$chosen" > "$run/chosen"
     python examples/record.py begin "$run" "$data/data-bin" "${typed[@]}"
   fi

@@ -60,24 +60,36 @@ def check_input(data, words="", **given):
     words = f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split()
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     vars(args).update(given)
-    training_input.refuse_input(args, tasks.setup_task(args))
+    training_input.refuse_input(args, tasks.setup_task(args), args)
+
+
+INPUT = [
+    ("--bf16", "--bf16 .*: train with --autocast bf16"),
+    ("--fp16", "--fp16 needs a GPU: train with --autocast bf16"),
+    ("--fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
+    ("--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
+    ("--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
+    ("--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
+    ("--max-tokens 1", "--max-tokens 1: .* has 2: give"),
+    ("--max-target-positions 1", "--max-target-positions 1: the shortest .* has 2: give"),
+    ("--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),
+    ("--max-source-positions 7", "--max-source-positions 7: .*valid.* has 9: add --skip-invalid"),
+]
+
+
+@pytest.mark.parametrize("more, words", INPUT)
+def test_input(copies, more, words):
+    with pytest.raises(InputError, match=words):
+        check_input(copies, more)
 
 
 OPTIMIZERS = [
+    (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9: give"),
     (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target does not go with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
     (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
-    (PLAIN, "--bf16", "--bf16 .*: train with --autocast bf16"),
-    (PLAIN, "--fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
-    (PLAIN, "--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
-    (PLAIN, "--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
+    (PLAIN, "--adaptive-softmax-cutoff 10,20", "--adaptive-softmax-cutoff .*: use a subword vocabulary"),
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2: give"),
-    (PLAIN, "--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
-    (PLAIN, "--max-tokens 1", "--max-tokens 1: .* has 2: give"),
-    (PLAIN, "--max-target-positions 1", "--max-target-positions 1: the shortest .* has 2: give"),
-    (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9: give"),
-    (PLAIN, "--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),
-    (PLAIN, "--max-source-positions 7", "--max-source-positions 7: .*valid.* has 9: add --skip-invalid"),
     (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),
     (PLAIN, "--adam-betas (0.9,x)", "--adam-betas .*: give two numbers"),
     (PLAIN, "--adam-betas (0.9,1.5)", "1.5: change .*--adam-betas"),
@@ -175,8 +187,12 @@ DATA = [
 
 @pytest.mark.parametrize("spoil, words", DATA, ids=lambda value: value[:30] if isinstance(value, str) else "")
 def test_data(refused, copies, tmp_path, spoil, words):
-    spoil(shutil.copytree(copies, tmp_path / "spoilt"))
-    refused(words, PLAIN, data=tmp_path / "spoilt")
+    data = tmp_path / "spoilt"
+    spoil(shutil.copytree(copies, data))
+    with pytest.raises(InputError, match=words):
+        check_input(data)
+    if spoil in (DATA[0][0], DATA[-1][0]):
+        refused(words, PLAIN, data=data)
 
 
 def test_data_in_two_folders(copies, tmp_path):
@@ -214,7 +230,7 @@ def test_raw_data_have_no_index(copies, tmp_path):
         shutil.copy(copies / f"dict.{language}.txt", tmp_path)
     task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(data=str(tmp_path)))
     given = {"train_subset": "train", "valid_subset": "valid", "disable_validation": False}
-    given |= {"max_tokens": 500, "optimizer": "fused_adam", "bf16": False}
+    given |= {"max_tokens": 500, "optimizer": "fused_adam", "bf16": False, "fp16": False}
     training_input.refuse_input(argparse.Namespace(**given), task)
     for part in tmp_path.glob("valid*"):
         part.unlink()

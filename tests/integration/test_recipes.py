@@ -45,6 +45,10 @@ def test_every_step_and_again(recipe, tmp_path):
     other = recipe(SEED=2)
     assert other.returncode == 1
     assert "a run with other options" in other.stderr and "OUTPUT=" in other.stderr
+    (tmp_path / "file").touch()
+    assert (
+        "file is a file; name another" in (other := recipe(OUTPUT=tmp_path / "file")).stderr and other.returncode == 1
+    )
     assert "contains a run with BATCH=" in (other := recipe(BATCH=777)).stderr and other.returncode == 1
     assert "contains the result of AVERAGE=2;" in (other := recipe(AVERAGE=1)).stderr and other.returncode == 1
 
@@ -138,7 +142,7 @@ def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp
 def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_path):
     """As after a kill between its end and the mark."""
     said = "| INFO | fairseq_cli.train | done training in 2.0 s"
-    stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"')
+    stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"; echo KeyboardInterrupt')
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
     for _ in range(2):

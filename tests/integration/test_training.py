@@ -89,10 +89,10 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
     command("python", "-m", "user_dir.tools.average_checkpoints", tmp_path, "--last", "2", "--output", average)
     pairs = translate(command, copies, average, "--prefix-size", "2", "--max-len-b", "10")
     assert all(hypothesis.split()[:2] == reference.split()[:2] for reference, hypothesis in pairs)
-    pairs = translate(command, copies, average, *"--lenpen 1 --max-len-a 1 --max-len-b 50 --batch-size 1".split())
+    pairs = translate(command, copies, average, *"--lenpen 1 --max-len-a 1 --max-len-b 50".split())
     translator = Translator(average, data=copies, pretokenised=True)
-    first = (copies.parent / "test.src").read_text().splitlines()[0]
-    assert translator.translate([first], beam=4, lenpen=1) == [pairs[0][1]]
+    sources = (copies.parent / "test.src").read_text().splitlines()
+    assert translator.translate(sources, beam=4, lenpen=1) == [hypothesis for _, hypothesis in pairs]
 
 
 def test_same_losses_as_stock_fairseq(command, copies, tmp_path):

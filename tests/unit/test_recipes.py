@@ -215,6 +215,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("wmt14.sh", {"typed": "--max-update"}, ["--max-update needs a number"]),
         ("quickstart.sh", {"BATCH": 500}, ["BATCH=500 has no effect"]),
         ("quickstart.sh", {"SIZE": "base"}, ["SIZE=base has no effect"]),
+        ("quickstart.sh", {"PROCESSES": 2}, ["PROCESSES=2 has no effect"]),
         ("multi30k.sh", {"VALIDATE": 100}, ["VALIDATE=100 has no effect"]),
         ("sequences.sh", {"BATCH": 1000}, ["BATCH=1000 has no effect"]),
         ("multi30k.sh", {"typed": "--update-freq 4"}, ["--update-freq: use BATCH="]),
@@ -606,7 +607,9 @@ def test_a_comparison_that_cannot_end_does_not_begin():
     assert "SEEDS is '1 2 1', and names 1 twice" in plan("compare.sh", SEEDS="1 2 1", ok=False)
     twice = "vaswani_transformer relative_transformer vaswani_transformer"
     assert "names vaswani_transformer twice" in plan("compare.sh", FAMILIES=twice, ok=False)
-    assert "--seed: use SEEDS=" in plan("compare.sh", "--seed", "5", ok=False)
+    assert "--seed and SEED: use SEEDS=" in plan("compare.sh", "--seed", "5", ok=False)
+    assert "--seed and SEED: use SEEDS=" in plan("compare.sh", SEED=5, ok=False)
+    assert "in compare.sh FAMILIES=" in plan("compare.sh", FAMILY="relative_transformer", ok=False)
 
 
 def test_slurms_script_is_for_slurm():

@@ -21,8 +21,10 @@ def autocast(forward):
 
     @functools.wraps(forward)
     def in_precision(module, *args, **kwargs):
+        if module.cfg.autocast == "off":
+            return forward(module, *args, **kwargs)
         parameter = next(module.parameters())
-        if module.cfg.autocast == "off" or parameter.dtype != torch.float32:
+        if parameter.dtype != torch.float32:
             return forward(module, *args, **kwargs)
         with torch.autocast(parameter.device.type, dtype=torch.bfloat16, cache_enabled=False):
             return forward(module, *args, **kwargs)

@@ -106,8 +106,11 @@ def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarra
     """
     method = best_of_groups if log_probs.numel() > LARGE else best_of_all
     best, index, doubtful = fetch(*method(log_probs, scores, count))
-    if doubtful.any():
-        best, index, _ = fetch(*best_of_all(log_probs.masked_fill(log_probs.isnan(), -math.inf), scores, count))
+    if doubtful.any():  # half-precision logits are often equal
+        rows = doubtful[:, 0].nonzero()[0]
+        again = log_probs[rows]
+        again = best_of_all(again.masked_fill_(again.isnan(), -math.inf), scores[rows], count)
+        best[rows], index[rows], _ = fetch(*again)
     index = index.astype(np.int64, copy=False)
     return best.astype(np.float32, copy=False), index % log_probs.size(2), index // log_probs.size(2)
 

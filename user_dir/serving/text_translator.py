@@ -93,12 +93,11 @@ class TextTranslator:
         """
         beam = search_settings(self.kept, beam=beam_search.get("beam"))["beam"]
         refuse_search(nbest=nbest, **{**beam_search, "beam": beam})
-        pieces = [(number, piece) for number, row in enumerate(rows) for piece in self.pieces(row)]
-        by_row: list[list[list[Hypothesis]]] = [[] for _ in rows]
-        for (number, _), hypotheses in zip(pieces, self.best([piece for _, piece in pieces], nbest, **beam_search)):
-            by_row[number].append(hypotheses)
+        pieces = [self.pieces(row) for row in rows]
+        found = iter(self.best([piece for row in pieces for piece in row], nbest, **beam_search))
+        by_row = ([next(found) for _ in row] for row in pieces)
         close = closed_up if self.text.natural else str
-        return [[whole(pieces, close) for pieces in zip(*row)] or [Hypothesis("", 0.0)] for row in by_row]
+        return [[whole(parts, close) for parts in zip(*row)] or [Hypothesis("", 0.0)] for row in by_row]
 
     def best(self, rows: list[str], nbest: int, **beam_search) -> list[list[Hypothesis]]:
         """The `nbest` best translations of each row of subwords, best first. No row is empty or too long.

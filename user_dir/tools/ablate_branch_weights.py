@@ -112,8 +112,8 @@ def main(arguments: list[str] | None = None) -> None:
         for block in blocks if draw else []:
             replace(block, draw)
         texts = translations(translator, dataset, max_tokens=args.max_tokens, **search)
-        bleu, values = metric.corpus_score(texts, [references]).score, losses(translator, dataset, args.max_tokens)
-        print(f"{row:<20}{bleu:>6.1f}{values['loss']:>8.3f}{values['ppl']:>12.2f}", flush=True)
+        points, values = metric.corpus_score(texts, [references]).score, losses(translator, dataset, args.max_tokens)
+        print(f"{row:<20}{points:>6.1f}{values['loss']:>8.3f}{values['ppl']:>12.2f}", flush=True)
     used = search_settings(translator.kept, **search)
     settings = f"{args.subset}, {len(references)} sentences, beam {used['beam']}, length penalty {used['lenpen']}"
     print(f"{settings}; BLEU {metric.get_signature()}")

@@ -74,8 +74,7 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
-    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`; its task; its longest
-    sentence and translation."""
+    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`; the model; its task."""
     from ctranslate2.converters import fairseq as stock
     from ctranslate2.specs import TransformerSpec
 
@@ -114,8 +113,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
         register(["<blank>" if word == "<pad>" else word for word in dictionary.symbols])
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
-    # As in fairseq's search: </s> takes the last position.
-    return spec, task, longest_source(task, [model]), model.max_decoder_positions() - 1
+    return spec, model, task
 
 
 def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantization: str | None) -> None:
@@ -131,7 +129,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         raise InputError(f"{output} exists: remove it, or name another folder")
     refuse_missing_folder(output)
     exported = fingerprint(path)  # before the file is read, because a training may replace it meanwhile
-    found, task, longest, longest_output = specification(path, data)
+    found, model, task = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})
     with folder_beside(output) as folder:
         kind().convert(f"{folder}/model", quantization=quantization)
@@ -139,7 +137,8 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
         if kept.get("lenpen_form") == "vaswani":  # CTranslate2 knows fairseq's only
             kept = {name: value for name, value in kept.items() if name not in ("lenpen", "lenpen_form")}
         facts = {"source_lang": task.cfg.source_lang, "target_lang": task.cfg.target_lang, "search": kept}
-        facts |= {"longest": longest, "longest_output": longest_output}
+        # As in fairseq's search: </s> takes the last position.
+        facts |= {"longest": longest_source(task, [model]), "longest_output": model.max_decoder_positions() - 1}
         facts |= {"characters": characters_of(task.source_dictionary.symbols)}
         facts |= {"checkpoint": exported, "quantization": quantization}
         write_facts(pathlib.Path(folder, "model"), data, facts)

@@ -14,7 +14,6 @@ e of the gradient.
 
 import functools
 import inspect
-from collections.abc import Mapping
 
 import torch
 from fairseq import utils
@@ -73,12 +72,12 @@ def gives_features(model: nn.Module) -> bool:
     """Whether its call takes `features_only`: those of transformer_align and of fairseq's speech models do not."""
     while isinstance(getattr(model, "module", None), nn.Module):  # it is wrapped for several processes
         model = model.module
-    return "features_only" in parameters_of(type(model))
+    return takes_features(type(model))
 
 
 @functools.cache  # because it takes longer than all other checks of an update
-def parameters_of(kind: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(kind.forward).parameters
+def takes_features(kind: type[nn.Module]) -> bool:
+    return "features_only" in inspect.signature(kind.forward).parameters
 
 
 class ProjectedLoss(torch.autograd.Function):

@@ -5,6 +5,7 @@ import importlib.util
 import pathlib
 from collections.abc import Iterator
 
+import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
@@ -37,6 +38,9 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
+    flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
+    if flattened and not torch.cuda.is_available():
+        faults.append("--fp16 needs a GPU: train with --autocast bf16")
     if task.cfg.num_batch_buckets:
         faults.append("--num-batch-buckets is for TPUs, and fails with numpy's present version: omit it")
     if task.cfg.valid_pairs < 0:

@@ -25,8 +25,8 @@ def set_defaults(args, options: dict) -> None:
 
 
 def completed(args) -> bool:
-    """Whether `base_architecture` has set defaults in `args` before, as in a checkpoint: no user sets this option."""
-    return hasattr(args, "adaptive_softmax_cutoff")
+    """Whether `base_architecture` has set defaults in `args` before, as in a checkpoint: no user sets this to None."""
+    return getattr(args, "adaptive_softmax_cutoff", "") is None
 
 
 def add_family(name: str, family: Family, model: type = TransformerModel) -> None:

@@ -4,12 +4,10 @@ fairseq's generator repeats the encoder's output for all beams and reorders all 
 reads it only at the first step, and keeps its own keys and values from then on.
 """
 
-from collections.abc import Mapping
-
 from torch import Tensor
 
 
-class Reordered(Mapping):
+class Reordered:
     """`source`, the output of fairseq's encoder, with its sentences in `order`; each part is copied when it is read.
 
     Args:
@@ -19,7 +17,7 @@ class Reordered(Mapping):
 
     BATCH_SECOND = ("encoder_out", "encoder_states")  # [S, B, d]; the others are [B, …]
 
-    def __init__(self, source: Mapping, order: Tensor):
+    def __init__(self, source: "dict | Reordered", order: Tensor):
         if isinstance(source, Reordered):
             source, order = source.source, source.order.index_select(0, order)
         self.source, self.order, self.read = source, order, {}
@@ -29,9 +27,3 @@ class Reordered(Mapping):
             axis = 1 if name in self.BATCH_SECOND else 0
             self.read[name] = [part.index_select(axis, self.order) for part in self.source[name]]
         return self.read[name]
-
-    def __iter__(self):
-        return iter(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)

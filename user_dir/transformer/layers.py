@@ -12,7 +12,6 @@ import functools
 from fairseq.modules import transformer_layer
 from torch import nn
 
-from ..attention.masks import additive
 from ..attention.multihead import MultiheadAttention
 from ..attention.restricted import RestrictedAttention
 from ..config import VariantConfig
@@ -160,11 +159,9 @@ class BranchedEncoderLayer(Branched, TransformerEncoderLayer):
     """One branched self-attention."""
 
     @autocast
-    def forward(self, x, encoder_padding_mask, attn_mask=None):
-        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T] and attn_mask [T, T] are True where a key is hidden."""
-        if attn_mask is not None:
-            attn_mask = additive(~attn_mask.bool(), x.dtype)
-        options = {"key_padding_mask": encoder_padding_mask, "attn_mask": attn_mask, "need_weights": False}
+    def forward(self, x, encoder_padding_mask):
+        """[T, B, d] → [T, B, d]; encoder_padding_mask [B, T] is True where a key is hidden."""
+        options = {"key_padding_mask": encoder_padding_mask, "need_weights": False}
         return self.sublayer(x, self.self_attn_layer_norm, self.self_attn, **options)[0]
 
 

@@ -139,16 +139,6 @@ def test_padded_tokens_are_not_seen_later(build, batch, family, options):
         tokens = tokens[order]
 
 
-@pytest.mark.parametrize("family", ["vaswani_transformer", "weighted_transformer"])
-def test_an_encoder_layer_takes_fairseqs_mask(build, family):
-    """1 where nothing is to be seen: here what comes later."""
-    layer = build(f"{family}_base").double().encoder.layers[0]
-    x = torch.randn(5, 2, 16, dtype=torch.double)
-    found = layer(x, None, attn_mask=torch.ones(5, 5).triu(1))
-    for end in range(1, 6):
-        torch.testing.assert_close(layer(x[:end], None)[-1], found[end - 1])
-
-
 def test_a_cached_call_takes_one_query():
     module, x = MultiheadAttention(MODEL, HEADS, self_attention=True), torch.randn(2, 3, MODEL)
     with pytest.raises(ValueError, match="one query at a time"):

@@ -13,7 +13,7 @@ from fairseq.token_generation_constraints import pack_constraints
 
 from user_dir.errors import InputError
 from user_dir.search import beam as generator
-from user_dir.search.beam import Hypotheses, best_of_groups, best_words
+from user_dir.search.beam import Hypotheses, best_of_all, best_of_groups, best_words
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
@@ -254,6 +254,20 @@ def test_an_equal_score_just_behind_the_best_is_noticed():
     log_probs[..., 47] = -5
     _, index, doubtful = best_of_groups(log_probs, torch.zeros(1, 1), count)
     assert index.tolist() == [[3, 14, 25, 36]] and not doubtful.any()
+
+
+def test_sentences_with_equal_scores_or_without_numbers_are_searched_as_by_fairseq(monkeypatch):
+    """And those beside them are not."""
+    torch.manual_seed(1)
+    log_probs, scores = torch.randn(6, 4, 1000), torch.randn(6, 4)
+    log_probs[1], scores[1], log_probs[4, :, 5:50] = log_probs[1].round(), 0, math.nan
+    monkeypatch.setattr(generator, "LARGE", 0)
+    found, searched = best_words(log_probs, scores, 8), []
+    monkeypatch.setattr(generator, "best_of_all", lambda *args: searched.append(len(args[1])) or best_of_all(*args))
+    best, word, beam = best_words(log_probs, scores, 8)
+    assert searched == [2] and all(map(np.array_equal, found, (best, word, beam)))
+    expected, places, _ = best_of_all(log_probs.nan_to_num(-math.inf), scores, 8)
+    assert best.tolist() == expected.tolist() and (beam * 1000 + word).tolist() == places.tolist()
 
 
 @pytest.mark.parametrize("vocabulary", [9, 10, 50, 101, 1000, 1023, 4099])

@@ -83,6 +83,15 @@ def test_seed_epoch_and_sentence_decide(prepared):
     assert sentences(prepared()[0]) == first != sentences(prepared(seed=2)[0])
 
 
+def test_validation_on_the_training_set_leaves_its_epoch(prepared, new_task):
+    pairs, _ = prepared()
+    task = new_task()
+    task.get_batch_iterator(pairs, max_tokens=100, update_epoch_batch_itr=False, epoch=3)
+    assert pairs.epoch == 3
+    task.get_batch_iterator(pairs, max_tokens=100, epoch=1)
+    assert pairs.epoch == 3
+
+
 @pytest.mark.parametrize("side, other", [("source", "target"), ("target", "source")])
 def test_one_side(prepared, side, other):
     pairs, _ = prepared(bpe_dropout_side=side)

@@ -51,7 +51,7 @@ def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None
     from .precision import faster_precision
 
     trained = {saved_options(load(path), "model").get("autocast", "off") for path in checkpoints}
-    return "off" if "bf16" in trained and faster_precision(torch_device(device).type) == "off" else None
+    return "off" if "bf16" in trained and faster_precision(str(torch_device(device))) == "off" else None
 
 
 def only_torch(args: argparse.Namespace) -> str | None:
@@ -60,13 +60,13 @@ def only_torch(args: argparse.Namespace) -> str | None:
     return next((flag(name) for name in names if getattr(args, name)), None)
 
 
-def why_torch(args: argparse.Namespace, checkpoint: pathlib.Path) -> str | None:
-    """Why the export beside `checkpoint` is not used; None if it is."""
+def why_torch(args: argparse.Namespace, export: pathlib.Path) -> str | None:
+    """Why `export`, the folder beside the checkpoint, is not used; None if it is."""
     if args.engine == "torch":
         return "--engine torch is given"
     if option := only_torch(args):
         return f"{option} is given"
-    if reason := difference(checkpoint.parent / EXPORT, checkpoint):
+    if reason := difference(export, args.checkpoint):
         return reason
     if args.engine is None:
         if importlib.util.find_spec("ctranslate2") is None:
@@ -92,7 +92,7 @@ def opened(args: argparse.Namespace) -> TextTranslator:
         reason = f"{checkpoint} has neither average.pt nor {FACTS}"
         raise InputError(f"{reason}: name a checkpoint, a run with an average, or an export for CTranslate2")
     export = checkpoint.parent / EXPORT
-    reason = why_torch(args, checkpoint)
+    reason = why_torch(args, export)
     if reason and args.engine == "ctranslate2":
         remedy = f"leave that out, or export it: nmt-export-ctranslate2 {checkpoint} --output {export}"
         raise InputError(f"--engine ctranslate2: {reason}: {remedy}")

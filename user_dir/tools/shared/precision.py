@@ -16,6 +16,7 @@ def seconds(dtype: torch.dtype, device: str, size: int) -> float:
 
 
 def faster_precision(device: str) -> str:
-    """Whether bfloat16 gains on devices of type `device` ("cpu", "cuda"): "bf16" or "off"."""
-    size = 512 if device == "cpu" else 1024  # where bfloat16 is emulated, a larger product takes seconds
+    """Whether bfloat16 gains on `device` ("cpu", "cuda:1"): "bf16" or "off"."""
+    # Where bfloat16 is emulated, a larger product takes seconds.
+    size = 512 if torch.device(device).type == "cpu" else 1024
     return "bf16" if seconds(torch.float32, device, size) > GAIN * seconds(torch.bfloat16, device, size) else "off"
