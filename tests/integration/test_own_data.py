@@ -53,6 +53,25 @@ def test_from_text_to_a_translated_sentence(blocks, tmp_path):
     assert len(re.findall(r"^D-\d", (tmp_path / "runs/mine/generate.log").read_text(), re.MULTILINE)) == 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("variables", [{}, {"CHOOSE": "bleu", "VALID_PAIRS": "10"}], ids=str)
+def test_the_recipe_for_own_text(checkout, tmp_path, variables):
+    """To the end and again; its last line translates."""
+    words = (["le chat", "ma sœur", "Marie", "un ami"], ["voit", "aime", "connaît"], ["la mer", "Paris", "ce jardin"])
+    lines = [" ".join(chosen) + f" {number}." for chosen in itertools.product(*words) for number in range(30)]
+    for language, text in (("fr", lines), ("en", [line.upper() for line in lines])):
+        (tmp_path / f"mine.{language}").write_text("".join(f"{line}\n" for line in text))
+    command = ["bash", checkout / "examples/own-data.sh", tmp_path / "mine.fr", tmp_path / "mine.en"]
+    env = {"SMOKE": 1, "GPUS": 0, "OUTPUT": tmp_path / "run", **variables}
+    first, again = (run(*command, cwd=checkout, env=env).stdout for _ in range(2))
+    scored = re.search(r"^BLEU.*", first, re.MULTILINE) or re.search(r"^\| .*run.*", first, re.MULTILINE)
+    assert scored[0] in again and again.count(" is there") == 3
+    assert ("checkpoint_best.pt" in first) == ("CHOOSE" in variables)
+    *_, translate = first.splitlines()
+    answer = run("bash", "-c", translate.replace("a sentence", "le chat voit la mer 3."), cwd=checkout)
+    assert answer.stdout.count("\n") == 1
+
+
 def test_the_longer_training_has_options_that_there_are(blocks):
     (command,) = [block for block in blocks if "vaswani_transformer_base" in block]
     command = command.partition("\npython")[0].replace("--user-dir user_dir ", "").replace("\\\n", "")

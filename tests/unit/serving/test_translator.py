@@ -9,6 +9,7 @@ import math
 import os
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -332,6 +333,13 @@ def test_several_processes(files, monkeypatch):
     assert several.translate(TEXTS) == one.translate(TEXTS), "too few to be shared"
     assert several.translate(texts, advance=counts.append) == one.translate(texts)
     assert sum(counts) == len(texts) and len(counts) == 12, "three processes of ten rows, four shares each"
+
+
+def test_threads_share_one(files):
+    translator = of_any_batch(Translator(files()[0]))
+    texts = [[f"w{number} w3"] for number in range(1, 9)]
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(translator.translate, texts)] == [*map(translator.translate, texts)]
 
 
 def test_pickled(files):

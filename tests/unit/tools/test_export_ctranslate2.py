@@ -61,6 +61,15 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
     assert lines == expected and expected[len(texts) - 3] == "" and split.decode().strip() != lines[0]
 
 
+def test_quantised_weights_nearly_give_the_same(folder, texts, tmp_path):
+    model = str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin")
+    tool.main([*model, "--output", str(tmp_path / "int8"), "--quantization", "int8"])
+    sizes = [(path / "model.bin").stat().st_size for path in (tmp_path / "int8", folder)]
+    assert sizes[0] < 0.7 * sizes[1]
+    found, expected = (ExportedTranslator(path).translate(texts[:20]) for path in (tmp_path / "int8", folder))
+    assert sum(map(str.__eq__, found, expected)) >= 18
+
+
 @pytest.mark.parametrize("threads, workers", [("3,1", 3), ("0", CORES), ("", CORES)])
 def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
