@@ -346,6 +346,7 @@ def test_the_line_is_all_that_python_adds(command, copies, tmp_path, more, words
 HYDRA = [
     ("optimizer._name=adam ~optimizer.branch_frozen_updates", "train with --optimizer fused_adam"),
     ("+model.branch_weights=softmaxx", "--branch-weights softmaxx: choose from simplex, softmax, random"),
+    ("+model.neighbourhood=9", "--neighbourhood 9 has no effect without --restricted-attention"),
     ("task.data=null", "task.data is not given: name the folder data-bin"),
 ]
 

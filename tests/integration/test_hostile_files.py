@@ -22,7 +22,7 @@ from user_dir.tools import (
     translate,
 )
 
-from support import save_checkpoint
+from support import save_checkpoint, slow_beyond
 
 ARCH = "weighted_relative_transformer_tiny"
 
@@ -162,7 +162,10 @@ def test_options_of_a_checkpoint_are_not_evaluated(invoke, good, marker, tmp_pat
     assert re.search("which may run code|which fairseq would run|gives no model.* is not supported", line), line
 
 
-@pytest.mark.parametrize("options", [EVALUATED[0][1], EVALUATED[7][1]], ids=str)
+MODELS = [options for group, options in EVALUATED if group == "model"]
+
+
+@pytest.mark.parametrize("options", slow_beyond([MODELS[0], MODELS[7]], MODELS), ids=str)
 def test_nor_by_fairseq_generate_with_our_task(invoke, good, marker, tmp_path, options):
     code = f"open({str(marker)!r}, 'w')"
     good["cfg"]["model"] = argparse.Namespace(**armed(options, code))

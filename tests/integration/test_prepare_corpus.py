@@ -58,8 +58,7 @@ def prepared(own_files, tmp_path_factory):
 
 
 def test_own_files(prepared, own_files):
-    output = prepared
-    stages = json.loads((output / "manifest.json").read_text())["stages"]
+    stages = json.loads((prepared / "manifest.json").read_text())["stages"]
     counts = {name: stage["counts"] for name, stage in stages.items()}
     assert list(counts) == ["raw", "tok", "clean", "bpe", "data-bin"]
     assert counts["raw"]["in"] == 326
@@ -68,22 +67,21 @@ def test_own_files(prepared, own_files):
     assert counts["data-bin"]["train.fr"]["sentences"] == counts["clean"]["train"] > 200
     assert counts["data-bin"]["train.fr"]["unknown subwords"] == counts["data-bin"]["train.en"]["unknown subwords"] == 0
     for language, original in zip(("fr", "en"), own_files):
-        references = (output / "raw" / f"test.{language}").read_text(encoding="utf-8").splitlines()
+        references = (prepared / "raw" / f"test.{language}").read_text(encoding="utf-8").splitlines()
         assert set(references) <= set(original.read_text(encoding="utf-8").splitlines())  # untouched
-        pieces = (output / "bpe" / f"test.{language}").read_text(encoding="utf-8")
-        assert "@@ " in pieces and pieces.replace("@@ ", "") == (output / "tok" / f"test.{language}").read_text("utf-8")
-    assert not [path.name for path in output.iterdir() if "partial" in path.name]
+        pieces, tokens = ((prepared / stage / f"test.{language}").read_text("utf-8") for stage in ("bpe", "tok"))
+        assert "@@ " in pieces and pieces.replace("@@ ", "") == tokens
+    assert not [path.name for path in prepared.iterdir() if "partial" in path.name]
 
 
 def test_data_bin_is_what_fairseq_preprocess_writes(prepared, tmp_path):
-    output = prepared
     options = ["--source-lang", "fr", "--target-lang", "en", "--destdir", tmp_path, "--joined-dictionary"]
     for part in ("train", "valid", "test"):
-        options += [f"--{part}pref", output / "bpe" / part]
+        options += [f"--{part}pref", prepared / "bpe" / part]
     run("fairseq-preprocess", *options)
     expected = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
     assert len(expected) == 14
-    assert {path.name: path.read_bytes() for path in (output / "data-bin").iterdir()} == expected
+    assert {path.name: path.read_bytes() for path in (prepared / "data-bin").iterdir()} == expected
 
 
 # The command, killed in a stage: when its files are made ("made"), or when they are in place and not noted ("placed").

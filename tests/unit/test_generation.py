@@ -132,7 +132,11 @@ IN_EVERY_FAMILY = ("beams", "one beam", "forced prefix", "alignment")
 
 @pytest.mark.parametrize(
     ("family", "options"),
-    [(family, name) for family in FAMILIES for name in SEARCHES if family in TWO_FAMILIES or name in IN_EVERY_FAMILY],
+    [
+        pytest.param(family, name, marks=[] if family in TWO_FAMILIES or name in IN_EVERY_FAMILY else pytest.mark.slow)
+        for family in FAMILIES
+        for name in SEARCHES
+    ],
 )
 def test_search(pair, search, family, options):
     model, reference = pair(family)

@@ -163,17 +163,7 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
     _, path, data = saved("vaswani_transformer_base", max_source_positions=41)
     write_preparation(data)
     (tmp_path / "in").write_text("w1\n" + "w1 " * 60 + "\nw2\n")
-    command = [
-        str(path),
-        "--data",
-        str(data),
-        "--input",
-        str(tmp_path / "in"),
-        "--output",
-        str(tmp_path / "out"),
-        "--beam",
-        "1",
-    ]
+    command = f"{path} --data {data} --input {tmp_path}/in --output {tmp_path}/out --beam 1".split()
     long = "line 2 has a sentence of 60 subwords and the model takes 40"
     with pytest.raises(SystemExit, match=f"{long}: shorten it, or"):
         tool.main([*command, "--too-long", "refuse"])

@@ -51,7 +51,7 @@ def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None
     from .precision import faster_precision
 
     trained = {saved_options(load(path), "model").get("autocast", "off") for path in checkpoints}
-    return "off" if "bf16" in trained and faster_precision(str(torch_device(device))) == "off" else None
+    return "off" if "bf16" in trained and faster_precision(torch_device(device)) == "off" else None
 
 
 def only_torch(args: argparse.Namespace) -> str | None:
