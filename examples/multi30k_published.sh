@@ -29,12 +29,13 @@ copy_published() {  # source and target language, folder with their files, folde
     if [ -e "$3/$name.gz" ]; then gunzip -c "$3/$name.gz"; else cat "$3/$name"; fi > "$4/${name/.2016/}"
   done
 }
-helpers+=(lock make_once clone binarise binarised copy_published)
+helpers+=(lock make_once binarised copy_published)
 
 prepare() {
   local texts=${MIRROR:-data/Revisit-MMT/data/multi30k-en-${source#en}${target#en}}
-  [ -n "${MIRROR:-}" ] || run clone https://github.com/LividWo/Revisit-MMT data/Revisit-MMT
-  run binarise "$data" "$source" "$target" --joined-dictionary -- copy_published "$source" "$target" "$texts"
+  [ -n "${MIRROR:-}" ] || run make_once data/Revisit-MMT git clone --depth 1 https://github.com/LividWo/Revisit-MMT
+  run make_once "$data" binarised "$source" "$target" --joined-dictionary -- \
+    copy_published "$source" "$target" "$texts"
 }
 
 score() {

@@ -243,14 +243,6 @@ make_once() {  # folder, command that writes it [another folder]: also where two
   ) 9<> "$made.lock"
 }
 
-clone() {  # address of a repository, folder
-  make_once "$2" git clone --depth 1 "$1"
-}
-
-binarise() {  # folder of the data, its languages [options of fairseq-preprocess] -- command that writes the texts [folder]
-  make_once "$1" binarised "${@:2}"
-}
-
 binarised() {  # languages [options of fairseq-preprocess] -- command that writes the texts [folder], folder
   local source=$1 target=$2 folder=${*: -1} options=() part lines
   shift 2

@@ -116,8 +116,6 @@ def training(log: pathlib.Path) -> dict:
     """The course of a training, from fairseq-train's log, with the time of all its starts."""
     text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
     devices = re.findall(r"training on (\d+) devices", text)
-    validated = re.findall(r"epoch (\d+) \| valid on .*num_updates (\d+)", text)
-    epochs = {int(update): int(epoch) for epoch, update in validated}
     inner = list((points.get("train_inner") or points.get("train", {})).values())  # of intervals, else of epochs
     walls = [float(wall) for wall in re.findall(r"[,|] wall[= ]([\d.]+)", text)]
     # A training that continues takes its clock from the checkpoint: the time after that is spent twice.
@@ -125,14 +123,14 @@ def training(log: pathlib.Path) -> dict:
     why = END.findall(text)  # the reasons why training stopped
     parameters = re.search(r"num\. shared model params: ([\d,]+)|num\. model params: ([\d,]+)", text)
     curve = [
-        {"update": update, "epoch": epochs.get(update), "loss": values["loss"], "nll_loss": values.get("nll_loss")}
+        {"update": update, "epoch": int(values["epoch"]), "loss": values["loss"], "nll_loss": values.get("nll_loss")}
         for update, values in sorted(points.get("valid", {}).items())
     ]
     memory = [values["memory_gb"] for values in inner if "memory_gb" in values]
     return {
         "processes": int(devices[-1]) if devices else None,
         "updates": max(max(by_update) for by_update in points.values()),
-        "epochs": max(int(epoch) for epoch in re.findall(r"epoch (\d+)", text)),
+        "epochs": int(max(values["epoch"] for by_update in points.values() for values in by_update.values())),
         "ended": why[-1] if why else "the log gives no reason: all requested epochs are done",
         "seconds": round(walls[-1] + again),
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,

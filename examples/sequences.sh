@@ -28,15 +28,16 @@ checkpoints=last
 generation=(--beam 1 --max-len-a 0 --max-len-b 60)
 
 . "$(dirname "$0")/recipe.sh"
-helpers+=(lock make_once clone binarise binarised)
+helpers+=(lock make_once binarised)
 
 prepare() {
   local scan=""
   if [[ $TASK == scan_* ]]; then
     scan=${MIRROR:-data/SCAN}
-    [ -n "${MIRROR:-}" ] || run clone https://github.com/brendenlake/SCAN "$scan"
+    [ -n "${MIRROR:-}" ] || run make_once "$scan" git clone --depth 1 https://github.com/brendenlake/SCAN
   fi
-  run binarise "$data" input output -- python examples/sequences.py prepare "$TASK" ${scan:+"$scan"}
+  run make_once "$data" binarised input output -- \
+    python examples/sequences.py prepare "$TASK" ${scan:+"$scan"}
 }
 
 score() {

@@ -52,9 +52,6 @@ class Running:
         with contextlib.suppress(OSError):  # where Linux groups processes by session, nice counts within one only
             pathlib.Path(f"/proc/{self.process.pid}/autogroup").write_text("19")
 
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
     def progress(self) -> str:
         """The last report and the last validation loss in the recipe's output."""
         with open(self.log, "rb") as log:
@@ -92,7 +89,7 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
                 gpu = min(gpus, key=[job.gpu for job in running].count, default=None)
                 running.append(Running(waiting.pop(0), mirror, gpu))
             time.sleep(0.2)
-            for done in [job for job in running if job.ended()]:
+            for done in [job for job in running if job.process.poll() is not None]:
                 running.remove(done)
                 failure, training = finish(done), done.training
                 failed += failure is not None

@@ -5,7 +5,6 @@ file after the other (tests/benchmarks/README.md has the times). fairseq's own c
 them all with those of the command, byte by byte.
 """
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -13,8 +12,8 @@ from pathlib import Path
 
 from .corpora import PARTS
 from .parallel import progress
-from .subwords import count_words
-from .text import read_lines
+from .subwords import SPECIAL, count_words
+from .text import read_lines, write_lines
 
 UNKNOWN = "unknown subwords"
 
@@ -59,14 +58,6 @@ def binarise(text: Path, dictionary_path: Path, prefix: Path) -> dict[str, int]:
     return totals
 
 
-def copy_dictionary(given: Path, path: Path) -> int:
-    """Copies a dictionary; returns its size with fairseq's special symbols."""
-    from fairseq.data import Dictionary
-
-    shutil.copyfile(given, path)
-    return len(Dictionary.load(str(path)))
-
-
 def make_data_bin(
     texts: Path,
     folder: Path,
@@ -80,7 +71,7 @@ def make_data_bin(
     languages = (source, target)
     dictionaries = [folder / f"dict.{language}.txt" for language in languages]
     if given:
-        sizes = workers.map(copy_dictionary, given, dictionaries)
+        sizes = [write_lines(path, read_lines(known)) + SPECIAL for known, path in zip(given, dictionaries)]
     else:
         counts = list(workers.map(count_words, [[texts / f"train.{language}"] for language in languages]))
         if joined:

@@ -44,11 +44,6 @@ class OwnFiles(LocalFiles):
     languages: tuple[str, str]
     title = "own files"
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns that `pairs` yields."""
-        return self.languages
-
     def __post_init__(self) -> None:
         for pair in self.files.values():
             check_parallel(*pair)
@@ -60,6 +55,7 @@ class OwnFiles(LocalFiles):
         if self.languages[0] > self.languages[1]:
             self.languages = (self.languages[1], self.languages[0])
             self.files = {part: (second, first) for part, (first, second) in self.files.items()}
+        self.columns = self.languages  # that `pairs` yields
 
     def pairs(self, part: str) -> Iterator[tuple[str, ...]]:
         """Sentences of the part in the order of `languages`."""
@@ -174,16 +170,6 @@ def read_registry(registry: Path) -> dict:
     return known
 
 
-def _fault_in_numbers(record: dict) -> str | None:
-    """The fault in the numbers of one of the registry's tables, if there is one."""
-    for key, least in LEAST.items():
-        value = record.get(key, least)
-        kinds = (int,) if isinstance(least, int) else (int, float)
-        if type(value) not in kinds or not value >= least:
-            return f"{key} is {value!r}; it has to be a {'whole ' if len(kinds) == 1 else ''}number, at least {least}"
-    return None
-
-
 def _fault(record: dict) -> str | None:
     """The fault in a corpus of the registry, if there is one."""
     for key in (*ABOUT, "files", "pairs"):
@@ -193,8 +179,11 @@ def _fault(record: dict) -> str | None:
         if not isinstance(record[key], str):
             return f"{key} has to be a text in quotes"
     for table in (record, *record["files"].values(), *record["pairs"].values()):
-        if fault := _fault_in_numbers(table):
-            return fault
+        for key, least in LEAST.items():
+            value, kinds = table.get(key, least), (int,) if isinstance(least, int) else (int, float)
+            if type(value) not in kinds or not value >= least:
+                whole = "whole " if len(kinds) == 1 else ""
+                return f"{key} is {value!r}; it has to be a {whole}number, at least {least}"
     for file, source in record["files"].items():
         if not source.keys() & {"url", "package"} or source.keys() - {"url", "package", "bytes", "sha256"}:
             return f"{file} has to have a url or package, optionally bytes and sha256, and nothing else"

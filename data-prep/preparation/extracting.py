@@ -1,7 +1,7 @@
 """The first stage: reads sentence pairs from their source, cleans and splits them, and writes untokenised text."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .cleaning import Cleaner, remedy, without_repeats
@@ -33,11 +33,8 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
         valid, test = held_out(candidates, min(2000, clean // 20) if size is None else size)
         held = {"valid": valid, "test": test} | held
 
-    train: Iterable[Pair] = without_leakage(_rows(whole, "raw writing"), held["valid"] + held["test"], cleaner.dropped)
-    if most is not None:
-        train = sample(train, most)
-    parts = {"train": train} | held
-    counts = {part: write_columns(_files(folder, part, source), pairs) for part, pairs in parts.items()}
+    train = without_leakage(_rows(whole, "raw writing"), held["valid"] + held["test"], cleaner.dropped)
+    counts = write_parts(folder, source.columns, {"train": train} | held, most)
     whole.unlink()
     # Pairs that were split off share a sentence with themselves, and were counted.
     cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.files)
@@ -68,13 +65,19 @@ def extract_as_published(
         numbered = enumerate(_rows(whole, "raw writing"), 1)
         return (pair for number, pair in numbered if (number % source.valid_every == 0) == validate)
 
-    train: Iterable[Pair] = rows(validate=False)
-    if most is not None:
-        train = sample(train, most)
-    parts = {"train": train, "valid": rows(validate=True), "test": _tidy(source.pairs("test"))}
-    counts = {part: write_columns(_files(folder, part, source), pairs) for part, pairs in parts.items()}
+    parts = {"train": rows(validate=False), "valid": rows(validate=True), "test": _tidy(source.pairs("test"))}
+    counts = write_parts(folder, source.columns, parts, most)
     whole.unlink()
     return {"in": clean + cleaner.dropped.total(), "dropped": dict(cleaner.dropped), **counts}
+
+
+def write_parts(folder: Path, columns: Sequence[str], parts: dict[str, Iterable[Pair]], most: int | None) -> dict:
+    """Writes PART.COLUMN of each part, of the training pairs at most `most`; returns the numbers of pairs."""
+    if most is not None:
+        parts = parts | {"train": sample(parts["train"], most)}
+    return {
+        part: write_columns([folder / f"{part}.{column}" for column in columns], pairs) for part, pairs in parts.items()
+    }
 
 
 def _tidy(pairs: Iterable[Pair]) -> Iterator[Pair]:
@@ -85,7 +88,3 @@ def _tidy(pairs: Iterable[Pair]) -> Iterator[Pair]:
 def _rows(table: Path, description: str) -> Iterator[Pair]:
     for line in progress(read_lines(table), description, unit=" pairs"):
         yield tuple(line.split("\t"))
-
-
-def _files(folder: Path, part: str, source: Corpus | OwnFiles) -> list[Path]:
-    return [folder / f"{part}.{column}" for column in source.columns]

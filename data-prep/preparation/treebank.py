@@ -10,10 +10,10 @@ from pathlib import Path
 
 from .corpora import PARTS, LocalFiles
 from .errors import PreparationError
+from .extracting import write_parts
 from .pipeline import Preparation
-from .splitting import sample
 from .stages import Stages
-from .text import read_lines, write_columns, write_lines
+from .text import read_lines, write_lines
 from .trees import linearised
 
 SIDES = ("words", "brackets")  # source and target language
@@ -67,12 +67,8 @@ class TreebankPreparation(Preparation):
     def raw(self, folder: Path) -> dict:
         """Words and brackets."""
         self.check_space()
-        counts = {}
+        counts = write_parts(folder, SIDES, {part: self.source.pairs(part) for part in PARTS}, self.max_pairs)
         for part in PARTS:
-            pairs = self.source.pairs(part)
-            if part == "train" and self.max_pairs:
-                pairs = sample(pairs, self.max_pairs)
-            counts[part] = write_columns([folder / f"{part}.{side}" for side in SIDES], pairs)
             if not counts[part]:
                 given = ", ".join(map(str, self.source.paths[part]))
                 raise PreparationError(f"{given}: no trees with words; name other files with --{part}")

@@ -19,20 +19,14 @@ SECONDS = 10  # between SIGTERM and SIGKILL
 SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 
 
-def parents() -> dict[int, int]:
-    """The parent of each process that has not ended."""
-    parent_of = {}
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-            if state != b"Z":
-                parent_of[int(process)] = int(parent)
-    return parent_of
-
-
 def descendants(process: int) -> list[int]:
     """All descendants of `process`, parents first: a bash that is ended before its child does not report the child."""
-    parent_of = parents()
+    parent_of = {}  # of each process that has not ended
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{number}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                parent_of[int(number)] = int(parent)
     family = [process]
     for member in family:
         family += [child for child, parent in parent_of.items() if parent == member]

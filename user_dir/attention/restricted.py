@@ -38,15 +38,11 @@ class RestrictedAttention:
             if not need_weights:
                 q, k, v = self.project(query, key)
                 return self.by_blocks(q, k, v, key_padding_mask, masked=attn_mask is not None), None
-            beyond = self.beyond(length, query.device)
+            position = torch.arange(length, device=query.device)
+            far = (position - position[:, None]).abs() > self.radius
+            beyond = torch.zeros(far.shape, device=query.device).masked_fill_(far, float("-inf"))  # [T, T]
             attn_mask = beyond if attn_mask is None else attn_mask + beyond
         return super().compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, need_weights)
-
-    def beyond(self, length: int, device: torch.device) -> Tensor:
-        """[T, T]: -inf where a key is not a neighbour, else 0."""
-        position = torch.arange(length, device=device)
-        far = (position - position[:, None]).abs() > self.radius
-        return torch.zeros(far.shape, device=device).masked_fill_(far, float("-inf"))
 
     def by_blocks(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, masked: bool) -> Tensor:
         """The heads [T, B, h, d_v] of q [B, h, T, d_k], k and v, padding [B, T]; masked: no query sees a later key."""

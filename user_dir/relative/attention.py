@@ -103,16 +103,14 @@ class RelativeMultiheadAttention(MultiheadAttention):
             return heads.to(q.dtype), None
         # No distance exceeds this, so rows beyond it are not needed.
         radius = min(self.distance, max(k.size(2) - 1 - first_query, first_query + q.size(2) - 1))
-        tables = [self.rows(table, radius, wide) for table in tables]
+        tables = [by_distance(table, -radius, radius + 1) for table in tables]
+        tables = [
+            rows if rows is None else rows.to(wide).expand(self.num_heads, -1, -1) for rows in tables
+        ]  # [h, r, d_z]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(
                 q, k, v, mask, *tables, radius, first_query, self.dropout_now(), need_weights
             )
-
-    def rows(self, table: Tensor | None, radius: int, dtype: torch.dtype) -> Tensor | None:
-        """The rows of distances −radius … radius, for each head: [h, 2·radius+1, d_z]."""
-        rows = by_distance(table, -radius, radius + 1)
-        return None if rows is None else rows.to(dtype).expand(self.num_heads, -1, -1)
 
 
 def by_distance(table: Tensor | None, start: int, stop: int) -> Tensor | None:

@@ -12,9 +12,9 @@ from .records import LOG
 
 # The lines of --log-format simple, behind time and logger where there are such:
 # epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
-INTERVAL = re.compile(r"epoch \d+:\s+\d+ / \d+ (?P<values>.+)")
+INTERVAL = re.compile(r"epoch (?P<epoch>\d+):\s+\d+ / \d+ (?P<values>.+)")
 # epoch 001 | loss 7.6 | ppl 117.52 | …
-SUMMARY = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>.+)")
+SUMMARY = re.compile(r"epoch (?P<epoch>\d+) \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>.+)")
 VALUE = re.compile(r"([^\s=|,]+)[= ]([^\s,]+)")  # of either
 # and with json, on one line: {"epoch": 1, "update": 0.05, "loss": "10.7", …} or {"epoch": 1, "valid_loss": "7.6", …}
 JSON = re.compile(r"\{\"epoch\": .*\}")
@@ -34,7 +34,8 @@ def read_line(line: str) -> tuple[str, dict] | None:
         kind, values = prefix[:-1] or "train_inner", {name.removeprefix(prefix): values[name] for name in values}
     elif match := INTERVAL.search(line) or SUMMARY.search(line):
         kind = "train_inner" if match.re is INTERVAL else match["subset"] or "train"
-        values = {name: number(value) for name, value in VALUE.findall(match["values"])}
+        named = [("epoch", match["epoch"]), *VALUE.findall(match["values"])]
+        values = {name: number(value) for name, value in named}
     else:
         return None
     updates = values.get("num_updates")
