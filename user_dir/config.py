@@ -186,7 +186,7 @@ def training_options(cfg) -> dict:
     if not isinstance(cfg, DictConfig):
         return vars(cfg)
     root = whole(cfg)
-    names = ("common", "distributed_training", "optimization", "dataset", "checkpoint")
+    names = ("common", "distributed_training", "optimization", "dataset", "checkpoint", "ema")
     options = {name: value for group in names if group in root for name, value in root[group].items()}
     optimizer = root.get("optimizer")
     return {**options, "optimizer": optimizer and optimizer["_name"]}

@@ -23,6 +23,7 @@ from .config import option, training_options, whole
 from .errors import InputError
 from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from .serving.search_settings import faults
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
@@ -127,6 +128,10 @@ class CheckedTranslationTask(TranslationTask):
         return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
+        """As fairseq's; raises InputError for counts in `args` that no search can have."""
+        counts = {name: getattr(args, name) for name in ("beam", "nbest") if hasattr(args, name)}
+        if found := [*faults(counts)]:
+            raise InputError("; ".join(found))
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
         generator = super().build_generator(models, args, seq_gen_cls, **kwargs)

@@ -70,6 +70,14 @@ INPUT = [
     ("--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     ("--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
     ("--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
+    ("--save-interval 0 --update-freq 0", "--save-interval 0: give at least 1; --update-freq 0: give at least 1"),
+    ("--best-checkpoint-metric bleu --maximize-best-checkpoint-metric", "bleu needs --eval-bleu: add it"),
+    ("--best-checkpoint-metric bleu --eval-bleu", "bleu would keep the lowest: add --maximize-best-checkpoint-metric"),
+    ("--maximize-best-checkpoint-metric", "metric loss would keep the highest: omit --maximize"),
+    ("--eval-bleu --eval-bleu-detok mooses", "--eval-bleu-detok mooses: choose from .*moses"),
+    ("--eval-bleu --eval-bleu-args {beam:4}", "--eval-bleu-args {beam:4}: give a JSON object"),
+    ("--eval-bleu --eval-bleu-detok-args [4]", r"--eval-bleu-detok-args \[4\]: give a JSON object"),
+    ('--eval-bleu --eval-bleu-args {"beem":4}', "--eval-bleu-args: .* no option beem: correct the name"),
     ("--max-tokens 1", "--max-tokens 1: .* has 2: give"),
     ("--max-target-positions 1", "--max-target-positions 1: the shortest .* has 2: give"),
     ("--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),
@@ -230,7 +238,9 @@ def test_raw_data_have_no_index(copies, tmp_path):
         shutil.copy(copies / f"dict.{language}.txt", tmp_path)
     task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(data=str(tmp_path)))
     given = {"train_subset": "train", "valid_subset": "valid", "disable_validation": False}
-    given |= {"max_tokens": 500, "optimizer": "fused_adam", "bf16": False, "fp16": False}
+    given |= {"max_tokens": 500, "optimizer": "fused_adam", "bf16": False, "fp16": False, "update_freq": [1]}
+    given |= {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False}
+    given |= dict.fromkeys(("save_interval", "validate_interval", "log_interval"), 1)
     training_input.refuse_input(argparse.Namespace(**given), task)
     for part in tmp_path.glob("valid*"):
         part.unlink()
@@ -278,12 +288,15 @@ def test_branch_weights_of_another_form(saved):
     _, path, _ = saved("weighted_transformer_tiny", name="simplex.pt")
     model, softmax, _ = saved("weighted_transformer_tiny", branch_weights="softmax")
     _, begun_elsewhere, _ = saved("weighted_transformer_tiny", branch_weights="softmax", branch_weights_init="random")
-    training = argparse.Namespace(save_dir="elsewhere", ddp_backend="legacy_ddp")
+    training = argparse.Namespace(save_dir="elsewhere", ddp_backend="legacy_ddp", store_ema=False)
     for same in (softmax, begun_elsewhere):
         training.restore_file = str(same)
         first_checkpoint.refuse_checkpoints(training, model)
     training.restore_file = str(path)
     with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: .*of --branch-weights softmax: name"):
+        first_checkpoint.refuse_checkpoints(training, model)
+    training.restore_file, training.store_ema = str(softmax), True
+    with pytest.raises(InputError, match="no moving average .*: omit --store-ema"):
         first_checkpoint.refuse_checkpoints(training, model)
 
 
@@ -309,6 +322,7 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
     seen = []
     monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
     given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
+    given |= {"store_ema": False}
     first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), None)
     assert seen == [trained]
 

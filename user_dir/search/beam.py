@@ -49,7 +49,9 @@ class BeamSearchGenerator(SequenceGenerator):
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
-        assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"  # as in fairseq
+        if self.min_len > longest:
+            reason = f"is larger than the longest translation of the batch, {longest} subwords"
+            raise InputError(f"--min-len {self.min_len} {reason}: give a smaller one, or a larger --max-len-b")
         encoded = self.model.forward_encoder(sample["net_input"])
         states = [{} for _ in range(self.model.models_size)]
         hypotheses = Hypotheses(len(source), self.beam_size, self.eos)

@@ -29,11 +29,13 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
         else:
             place, remedy = f"{option}: ", f"name another file, or omit {option}"
         try:
-            refuse_another_model(path, load(path), options, model)
+            refuse_another_model(path, state := load(path), options, model)
         except InputError as error:
             if place and ".embed_tokens.weight is [" in str(error):
                 remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
             raise InputError(f"{place}{error}: {remedy}") from error
+        if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
+            raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:

@@ -1,11 +1,15 @@
 """Checks the options of fairseq-train, and with them the data, before training starts."""
 
 import argparse
+import dataclasses
 import importlib.util
+import json
 import pathlib
 from collections.abc import Iterator
 
 import torch
+from fairseq.data.encoders import TOKENIZER_REGISTRY
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
@@ -13,6 +17,9 @@ from omegaconf import DictConfig
 from ..config import PARTS, VariantConfig
 from ..errors import InputError, flag
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
+
+INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
+RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model gets better
 
 
 def held_out_parts(options) -> list[str]:
@@ -45,6 +52,13 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append("--num-batch-buckets is for TPUs, and fails with numpy's present version: omit it")
     if task.cfg.valid_pairs < 0:
         faults.append(f"--valid-pairs {task.cfg.valid_pairs}: give a number of pairs, or 0 for all")
+    counts = [
+        *((name, getattr(options, name)) for name in INTERVALS),
+        *(("update_freq", n) for n in options.update_freq),
+    ]
+    faults += [f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1]
+    if not options.disable_validation:
+        faults += evaluation_faults(options, task.cfg)
     faults += without_effect(model_options)
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
@@ -72,6 +86,34 @@ def refuse_input(options, task, model_options=None) -> None:
         faults += [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))
+
+
+def evaluation_faults(options, task_cfg) -> Iterator[str]:
+    """What is wrong with the choice of the best checkpoint and with --eval-bleu.
+
+    fairseq would fail in the first validation, before it has saved anything, or keep the worst checkpoint.
+    """
+    metric, highest = options.best_checkpoint_metric, options.maximize_best_checkpoint_metric
+    if metric == "bleu" and not task_cfg.eval_bleu:
+        yield "--best-checkpoint-metric bleu needs --eval-bleu: add it"
+    if highest != RISES.get(metric, highest):
+        remedy = "omit" if highest else "add"
+        kept = "highest" if highest else "lowest"
+        yield f"--best-checkpoint-metric {metric} would keep the {kept}: {remedy} --maximize-best-checkpoint-metric"
+    if not task_cfg.eval_bleu:
+        return
+    if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
+        yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"
+    known = {field.name for field in dataclasses.fields(GenerationConfig)}
+    for name in ("eval_bleu_args", "eval_bleu_detok_args"):
+        try:
+            given = json.loads(text := getattr(task_cfg, name))
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"
+        elif name == "eval_bleu_args" and (unknown := given.keys() - known):
+            yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
 
 
 def without_effect(model_options) -> Iterator[str]:

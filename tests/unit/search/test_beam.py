@@ -103,6 +103,11 @@ def both(search, monkeypatch):
     return both
 
 
+def test_a_shortest_translation_longer_than_the_longest_is_refused(search, models):
+    with pytest.raises(InputError, match="--min-len 13 is larger than .*, 12 subwords: give a smaller one"):
+        search(CheckedTranslationTask, models(), min_len=13)
+
+
 FIRST, *OTHERS = FAMILIES
 CASES = [*((FIRST, options) for options in CARRIED), *((family, "beams") for family in OTHERS)]
 
