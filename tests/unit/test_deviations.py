@@ -1,6 +1,5 @@
 """The rows of user_dir/papers.md on what the papers leave open and what is otherwise here, one by one."""
 
-import argparse
 import itertools
 import math
 
@@ -8,11 +7,9 @@ import pytest
 import torch
 from fairseq import optim
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.families import FAMILIES, SIZES
-from user_dir.task import CheckedTranslationConfig
 from user_dir.training.criterion import ProjectedLoss
 from user_dir.weighted.heads import branched_blocks
 
@@ -27,19 +24,6 @@ def test_position_encodings(build):
         angles = [position * 10000 ** (-i / 7) for i in range(8)]  # d = 16
         expected = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
         torch.testing.assert_close(row, torch.tensor(expected))
-
-
-def test_length_penalty_and_longest_hypothesis(build, batch, new_task):
-    model = build("vaswani_transformer_base")
-    sample = {"net_input": {name: batch[name] for name in ("src_tokens", "src_lengths")}}
-    args = argparse.Namespace(beam=4, max_len_b=6, lenpen=0.6)
-    for form, penalty in (("fairseq", lambda n: n**0.6), ("vaswani", lambda n: ((5 + n) / 6) ** 0.6)):
-        generator = new_task(lenpen_form=form).build_generator([model], args)
-        for hypotheses in generator.generate([model], sample):
-            for h in hypotheses:
-                torch.testing.assert_close(h["score"], h["positional_scores"].sum() / penalty(len(h["tokens"])))
-    assert CheckedTranslationConfig.lenpen_form == "fairseq"
-    assert (GenerationConfig.max_len_a, GenerationConfig.max_len_b) == (0, 200)
 
 
 def test_biases_and_initialisation(build):

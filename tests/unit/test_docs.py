@@ -9,16 +9,18 @@ import re
 import pytest
 from fairseq.models.transformer import TransformerConfig
 from fairseq.optim.adam import FairseqAdamConfig
+from fairseq.tasks.translation import TranslationConfig
 
 from user_dir.config import VariantConfig
 from user_dir.families import FAMILIES, SIZES
+from user_dir.task import CheckedTranslationConfig
 from user_dir.training.optimizer import FusedAdamConfig
 
 from support import PROJECT
 
 FOLDERS = [PROJECT / name for name in ("user_dir", "data-prep", "examples", "tests")]
 PAGES = sorted([*PROJECT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
-LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[([^\[\]]+)\]\(([^)\s]+)\)")
 MODELS, PAPERS = PROJECT / "user_dir/README.md", PROJECT / "user_dir/papers.md"
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
@@ -86,10 +88,27 @@ def test_the_front_page_is_short():
 
 
 def test_every_option_is_explained():
-    options = added_options(VariantConfig, TransformerConfig) + added_options(FusedAdamConfig, FairseqAdamConfig)
+    configs = {VariantConfig: TransformerConfig, FusedAdamConfig: FairseqAdamConfig}
+    configs[CheckedTranslationConfig] = TranslationConfig
+    options = [option for config in configs.items() for option in added_options(*config)]
     assert len(options) > 10
     page = text_of(MODELS)
     assert not [option for option in options if f"| `{option}` |" not in page]
+
+
+def test_options_have_the_values_of_the_page():
+    """The first one is the default."""
+    rows = dict(re.findall(r"^\| `--([\w-]+)` \| ([^|]+) \|", text_of(MODELS), re.MULTILINE))
+    seen = 0
+    for config in (VariantConfig, FusedAdamConfig, CheckedTranslationConfig):
+        for field in dataclasses.fields(config):
+            values = rows.get(field.name.replace("_", "-"), "").strip()
+            if choices := re.findall("`(.*?)`", values):
+                assert choices[0] == field.default and {*choices} == {one.value for one in field.type}
+            elif number := re.fullmatch(r"[\d,]+", values):
+                assert float(number[0].replace(",", "")) == field.default
+            seen += bool(choices or number)
+    assert seen > 10
 
 
 def test_every_family_and_size_has_its_row():

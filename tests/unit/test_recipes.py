@@ -8,12 +8,24 @@ import subprocess
 
 import pytest
 
-from user_dir.families import FAMILIES
+from user_dir.families import FAMILIES, SIZES
+from user_dir.tools.shared.metrics import TOKENISERS
 
-from support import PROJECT, run
+from support import PROJECT, run, training_options
 
 EXAMPLES = PROJECT / "examples"
-RECIPES = ("multi30k.sh", "multi30k_published.sh", "iwslt14.sh", "wmt14.sh")
+# The published settings of the trainings, beside those that test_the_papers_settings computes.
+MULTI30K = {"lr": "5e-3", "warmup-updates": "2000", "max-update": "8000", "dropout": "0.3", "patience": "10"}
+MULTI30K |= {"beam": "5", "last": "10", "adam-eps": "1e-9"}
+IWSLT14 = {"lr": "5e-4", "warmup-updates": "4000", "max-update": "50000", "dropout": "0.3", "weight-decay": "1e-4"}
+SETTINGS = {
+    "multi30k.sh": {**MULTI30K, "bpe-operations": "10000"},
+    "multi30k_published.sh": {**MULTI30K, "clip-norm": "25", "adam-eps": "1e-8"},  # their fairseq's default
+    "iwslt14.sh": {**IWSLT14, "bpe-operations": "10000", "beam": "5", "last": "10"},
+    "wmt14.sh": {"warmup-updates": "4000", "adam-eps": "1e-9"},
+}
+RULE = {"label-smoothing": "0.1", "lr-scheduler": "inverse_sqrt", "warmup-init-lr": "1e-7"}
+RULE |= {"adam-betas": r"\(0.9\,\ 0.98\)"}
 
 
 def bash(*words, env=None, cwd=None):
@@ -56,6 +68,11 @@ def option(text, name):
     return re.search(rf"{name} (\S+)", text)[1]
 
 
+def last_options(text, names):
+    """{name: its value where it stands last}, which counts."""
+    return {name: re.findall(rf"--{name} ((?:\\.|\S)+)", text)[-1] for name in names}
+
+
 def test_the_batch_does_not_depend_on_the_processes():
     """As few passes as the memory allows, all of one size."""
     cases = [*itertools.product((4096, 8192, 25000), (1000, 4096, 30000), (1, 2, 3, 4, 7, 8, 16, 64))]
@@ -72,6 +89,12 @@ def test_the_batch_is_the_papers(recipe, batch):
     text = plan(recipe, GPUS=2)
     tokens, passes = int(option(text, "--max-tokens")), int(option(text, "--update-freq"))
     assert tokens <= 4096 and abs(tokens * passes * 2 / batch - 1) < 0.02
+
+
+@pytest.mark.parametrize("recipe", SETTINGS)
+def test_the_published_settings(recipe):
+    expected = {**RULE, **SETTINGS[recipe]}
+    assert last_options(plan(recipe), expected) == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -97,7 +120,7 @@ def test_the_papers_settings(family, size, target):
 
 
 @pytest.mark.parametrize("family", ("weighted_relative_transformer", "transformer"))
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", SETTINGS)
 def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
     examples = copied(tmp_path)
     before = set(tmp_path.rglob("*"))
@@ -108,22 +131,18 @@ def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
         assert steps == ["prepare", "train", "average", "translate", "score", "record", "to compare with"]
         assert re.search(rf"(--mirror|en de) {tmp_path}\n", text)
         assert "--save-dir runs/elsewhere " in text and r"--clip-norm a\ b" in text
-        assert smoke or "--encoder-layers 1" not in text
+        assert ("--encoder-layers 1" in text) == bool(smoke)
         assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_architectures_and_options_are_known():
-    """The names in the plans are registered."""
-    from fairseq.models import ARCH_MODEL_REGISTRY
-    from fairseq.optim import OPTIMIZER_REGISTRY
-
-    import user_dir  # noqa: F401
-
-    for family in ("weighted_relative_transformer", "transformer"):
-        for recipe, variables in (*((recipe, {}) for recipe in RECIPES), ("wmt14.sh", {"SIZE": "big", "TARGET": "fr"})):
-            text = plan(recipe, FAMILY=family, **variables)
-            assert option(text, "--arch") in ARCH_MODEL_REGISTRY and option(text, "--optimizer") in OPTIMIZER_REGISTRY
+def test_fairseqs_own_models_have_the_sizes_of_ours():
+    found = re.findall(r"(\w+)\) model=\(--arch (\w+)\)", (EXAMPLES / "recipe.sh").read_text())
+    assert len(found) == 4
+    for size, arch in found:
+        args = training_options("data", "--task", "translation", "--arch", arch)
+        names = (f"encoder_{name}" for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"))
+        assert (*(getattr(args, name) for name in names), args.dropout) == SIZES[size]
 
 
 def test_stock_transformer_has_the_same_size():
@@ -137,11 +156,8 @@ def test_stock_transformer_has_the_same_size():
 
 
 @pytest.mark.parametrize("target", ["de", "fr"])
-def test_the_settings_of_the_published_multi30k(target):
-    """The command in Wu et al.'s repository, and the defaults of their fairseq."""
+def test_the_languages_of_the_published_multi30k(target):
     text = plan("multi30k_published.sh", TARGET=target)
-    last = {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in ("clip-norm", "adam-eps", "lr", "patience")}
-    assert last == {"clip-norm": "25", "adam-eps": "1e-8", "lr": "5e-3", "patience": "10"}
     assert f"/data/multi30k-en-{target}\n" in text and f"--target-lang {target} " in text
 
 
@@ -250,7 +266,7 @@ def test_letters_to_sounds(family, tmp_path):
         assert family != "transformer" or f"--{side}-layers 4 " in text and f"--{side}-attention-heads 4 " in text
     expected = {"batch-size": "400", "max-update": "5000", "patience": "20", "clip-norm": "1", "adam-eps": "1e-8"}
     expected |= {"lr": "1e-3", "warmup-updates": "1000", "update-freq": "1", "thresholdsrc": "5", "beam": "5"}
-    assert {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in expected} == expected
+    assert last_options(text, expected) == expected
     assert f"python examples/g2p.py prepare {tmp_path} kor\n" in text and "moses" not in text
     assert "/checkpoint_best.pt --output" in text
     assert option(plan("g2p.sh", GPUS=0, PROCESSES=2), "--batch-size") == "200"
@@ -269,7 +285,7 @@ def test_sequences(tmp_path):
     text = plan("sequences.sh", TASK="scan_jump", MIRROR=tmp_path)
     expected = {"batch-size": "64", "warmup-updates": "4000", "lr": "2e-3", "label-smoothing": "0", "beam": "1"}
     expected |= {"encoder-layers": "2", "decoder-embed-dim": "64", "encoder-ffn-embed-dim": "256"}
-    assert {name: re.findall(rf"--{name} (\S+)", text)[-1] for name in expected} == expected
+    assert last_options(text, expected) == expected
     assert f"sequences.py prepare scan_jump {tmp_path}\n" in text and "/checkpoint_last.pt --output" in text
     assert "sequences.py prepare reverse\n" in plan("sequences.sh", MIRROR=tmp_path)
     assert "git clone" in plan("sequences.sh", TASK="scan_length")
@@ -286,6 +302,8 @@ def test_parsing(family, tmp_path):
         assert shape in text and "--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300" in text
         assert option(text, "--dropout") == str(dropout) and option(text, "--bpe-operations") == str(merges)
         assert float(option(text, "--lr")) == pytest.approx(0.5 * 1024**-0.5 * warmup**-0.5, rel=5e-3)
+        assert option(text, "--warmup-updates") == str(warmup) and "--lenpen-form vaswani" in text
+        assert ("--attention-dropout 0.2" in text) == (size == "base")
         assert family == "transformer" or option(text, "--arch") == f"{family}_{size}"
         assert "moses" not in text and "--share" not in text and steps_of(text)[-1] == "to compare with"
 
@@ -496,22 +514,25 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         return bash(EXAMPLES / "own-data.sh", *arguments, env=env, cwd=cwd)
 
     # epochs between validations: 50 updates of 2,048, 8,192, … subwords, of which a line has 4/3 · 8
+    names = ("bpe-operations", "dropout", "lr", "warmup-updates", "max-update")
+    few, some = ("4000", "0.3", "2e-3", "1000", "40000"), ("10000", "0.3", "5e-3", "2000", "8000")
     sizes = {
-        500: ("vaswani_transformer_tiny", 20),
-        4_999: ("vaswani_transformer_tiny", 2),
-        5_000: ("relative_transformer_tiny", 2),
-        19_999: ("relative_transformer_tiny", 1),
-        20_000: ("relative_transformer_tiny", 2),
-        99_999: ("relative_transformer_tiny", 1),
-        100_000: ("vaswani_transformer_iwslt_de_en", 1),
-        1_000_000: ("vaswani_transformer_base", 1),
+        500: ("vaswani_transformer_tiny", 20, few),
+        4_999: ("vaswani_transformer_tiny", 2, few),
+        5_000: ("relative_transformer_tiny", 2, few),
+        19_999: ("relative_transformer_tiny", 1, few),
+        20_000: ("relative_transformer_tiny", 2, some),
+        99_999: ("relative_transformer_tiny", 1, some),
+        100_000: ("vaswani_transformer_iwslt_de_en", 1, ("10000", "0.3", "5e-4", "4000", "50000")),
+        1_000_000: ("vaswani_transformer_base", 1, ("32000", "0.1", "7e-4", "4000", "100000")),
     }
-    for pairs, (arch, epochs) in sizes.items():
+    for pairs, (arch, epochs, settings) in sizes.items():
         texts[0].write_text("а б в г д е ж з\n" * pairs, encoding="utf-8")
         texts[1].touch()
         done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="\n--lowercase\n--max-ratio 5")
         assert done.returncode == 0 and f"--arch {arch} " in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
         text = " ".join(done.stdout.replace("\\\n", "").split())
+        assert (*last_options(text, names).values(),) == settings
         languages = "--source-lang fr --target-lang pt_BR"
         assert f"--train {texts[0]} {texts[1]} {languages} --output data/own.mine.fr-pt_BR" in text
         assert "--lowercase --max-ratio 5" in text and "--patience 10" in text
@@ -549,6 +570,12 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"], same):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
+
+
+def test_languages_without_spaces_are_those_of_the_scores():
+    """As CHOOSE=bleu counts them."""
+    (languages,) = re.findall(r"\^\(([a-z|]+)\)\(_", (EXAMPLES / "recipe.sh").read_text())
+    assert {*languages.split("|")} == {*TOKENISERS}
 
 
 def test_several_languages_in_one_model(tmp_path, monkeypatch):
@@ -636,7 +663,10 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     subprocess.run(["git", "init", "-q", "there"], **run)
     identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
     subprocess.run(["git", "-C", "there", *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
-    defined, one = definitions("clone", "lock", "make_once"), f"clone file://{tmp_path}/there {tmp_path}/here"
+    defined, one = (
+        definitions("lock", "make_once"),
+        f"make_once {tmp_path}/here git clone --depth 1 file://{tmp_path}/there",
+    )
     done = bash("-euc", f"{defined}\n{one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]

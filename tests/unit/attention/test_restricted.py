@@ -6,7 +6,6 @@ import torch
 from user_dir.attention.cache import cache_of
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.attention.restricted import RestrictedAttention
-from user_dir.config import VariantConfig
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import joined
@@ -80,7 +79,3 @@ def test_padding_changes_nothing(build):
     padded = torch.cat([torch.full((1, 9), PAD), words], dim=1)
     expected, found = (model.encoder(each, torch.tensor([25]))["encoder_out"][0] for each in (words, padded))
     torch.testing.assert_close(found[9:], expected)
-
-
-def test_all_positions_are_seen_by_default():
-    assert VariantConfig.restricted_attention == "none"

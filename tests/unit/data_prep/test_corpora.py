@@ -81,7 +81,7 @@ def test_texts_of_several_files_follow_each_other(tmp_path):
     corpus.fetch(tmp_path, tmp_path)
     assert list(corpus.pairs("train")) == [("1", "un"), ("2", "deux"), ("3", "trois\u2028")]
     write(tmp_path / "a.fr", ["un"])
-    with pytest.raises(Exception, match="a.en and a.fr have different numbers"):
+    with pytest.raises(PreparationError, match="a.en and a.fr have different numbers"):
         list(corpus.pairs("train"))
 
 

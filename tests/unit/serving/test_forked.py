@@ -1,6 +1,7 @@
 """Work that forked processes share: results in order, their errors, and the end of one that is killed."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -39,6 +40,11 @@ def test_results_in_order():
     sums, threads, processes = zip(*forked(work, range(5), 2))
     assert sums == (0, 300, 600, 900, 1200) and {*threads} == {1}
     assert os.getpid() not in processes and len({*processes}) <= 2
+
+
+def test_two_work_at_a_time():
+    both = multiprocessing.get_context("fork").Barrier(2)
+    assert sorted(forked(lambda _: both.wait(20), [0, 1], 2)) == [0, 1]
 
 
 def test_an_error_is_raised_here():

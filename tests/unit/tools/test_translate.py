@@ -7,9 +7,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from user_dir.serving.translator import Hypothesis, Translator
 from user_dir.tools import translate as tool
+from user_dir.tools.shared import engine
 
 from support import write_preparation
 
@@ -134,15 +136,21 @@ def test_options_reach_the_search(model, monkeypatch, capsysbinary):
     seen = {}
 
     def search(self, rows, nbest, **options):
-        seen.update(options, nbest=nbest)
+        seen.update(options, nbest=nbest, processes=self.processes, autocast=self.models[0].decoder.cfg.autocast)
         return [[Hypothesis("", 0)]]
 
     monkeypatch.setattr(Translator, "search", search)
-    options = "--beam 3 --lenpen 1.5 --lenpen-form vaswani --nbest 2 --max-tokens 7 --batch-size 5 --autocast off"
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    options = "--beam 3 --lenpen 1.5 --lenpen-form vaswani --nbest 2 --max-tokens 7 --batch-size 5 --autocast bf16"
     tool.main([*model, *options.split(), "--device", "cpu", "w1"])
     del seen["advance"]
     form = {"lenpen": 1.5, "lenpen_form": "vaswani"}
-    assert seen == {"beam": 3, **form, "nbest": 2, "max_tokens": 7, "batch_size": 5}
+    expected = {"beam": 3, **form, "nbest": 2, "max_tokens": 7, "batch_size": 5, "processes": 3, "autocast": "bf16"}
+    assert seen == expected
+    monkeypatch.setattr(engine, "precision", lambda *_: "bf16")
+    for option, found in (["--autocast", "off"], "off"), ([], "bf16"):
+        tool.main([*model, "--device", "cpu", *option, "w1"])
+        assert seen["autocast"] == found
 
 
 def test_ensemble(model, monkeypatch, capsysbinary, tmp_path):
