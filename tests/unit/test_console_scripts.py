@@ -31,6 +31,8 @@ def scripts(given):
 def test_every_tool_has_one(scripts):
     expected = {f"nmt-{tool.replace('_', '-')}": f"user_dir.tools.{tool}:main" for tool in TOOLS}
     assert scripts == expected and len(TOOLS) >= 10
+    page = (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
+    assert not [script for script in scripts if f"[{script.removeprefix('nmt-')}](#nmt-" not in page]
 
 
 def test_every_package_is_installed(given):

@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -447,6 +448,17 @@ def test_the_quickstart_is_a_recipe(tmp_path):
     assert not (tmp_path / "runs").exists() and not (tmp_path / "data").exists()
 
 
+def test_own_text_is_trained_by_hand_as_in_the_quickstart():
+    """The page's command; what it does not name has its default."""
+    page = (EXAMPLES / "own-data.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = re.search(r"^fairseq-train (data/mine.*)", page, re.MULTILINE)[1]
+    quickstart = re.search(r" fairseq-train (.*)", plan("quickstart.sh").replace("\\\n", " "))[1]
+    by_hand, recipes = (vars(training_options(*shlex.split(words))) for words in (page, quickstart))
+    differ = {name for name in by_hand.keys() | recipes.keys() if by_hand.get(name) != recipes.get(name)}
+    # fairseq's default of --distributed-world-size is the number of GPUs.
+    assert differ - {"distributed_world_size"} == {"data", "save_dir", "stop_time_hours"}
+
+
 def test_what_follows_the_recipe_wins():
     text = plan("wmt14.sh", "--log-interval", "7", "--autocast", "off", "--lr", "1")
     train = text.partition("# train")[2].partition("# average")[0]
@@ -697,3 +709,6 @@ def test_settings_of_a_users_shell(tmp_path):
         env = {"GPUS": "0"}
         plain, other = (bash(f"examples/{recipe}", "--dry-run", env=e, cwd=PROJECT) for e in (env, env | settings))
         assert other.returncode == 0 and other.stdout == plain.stdout
+    script = f". {EXAMPLES}/shared/supervised.sh; echo x > settings; echo ${{PYTHONSAFEPATH-none}}"
+    done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr

@@ -13,7 +13,7 @@ from user_dir.tools import describe_heads as tool
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
 from user_dir.tools.shared.examined import load_sentences
 
-from support import OLD, TWO_FAMILIES
+from support import OLD, PROJECT, TWO_FAMILIES
 
 DELIMITERS = {"</s>", ".", ",", "!", "?", "'"}  # of its text
 
@@ -80,6 +80,7 @@ def test_table(tmp_path, capsys):
     assert (tmp_path / "heads.md").read_text(encoding="utf-8") == text
     head, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert head == ["attention", "layer", "head", *tool.COLUMNS]
+    assert f"| {' | '.join(head)} |\n" in (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
     translator = Translator(*arguments[:1], data=arguments[1], device="cpu")
     layers = {name: len(attentions_of(translator.models[0], name)) for name in ATTENTIONS}
     order = [[n, str(layer + 1), str(head)] for n in ATTENTIONS for layer in range(layers[n]) for head in (1, 2, 3, 4)]

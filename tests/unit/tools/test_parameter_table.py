@@ -5,6 +5,8 @@ import pytest
 from user_dir.tools import parameter_table as tool
 from user_dir.tools.shared.paper_tables import TABLES
 
+from support import PROJECT
+
 COUNTED = [row for rows in TABLES.values() for row in rows if row.millions]
 
 
@@ -28,9 +30,12 @@ def test_extra_parameters_of_branches():
 
 
 def test_table(capsys, monkeypatch):
-    monkeypatch.setattr(tool, "TABLES", {"vaswani": TABLES["vaswani"][-1:], "ahmed-depth": []})
-    tool.main(["--vocabulary", "36000"])
-    assert "| big | vaswani_transformer | 213,221,376 | 213 | 213 | 35,296–36,272 |" in capsys.readouterr().out
+    rows = [row for row in TABLES["vaswani"] if row.name in ("base", "big")]
+    monkeypatch.setattr(tool, "TABLES", {"vaswani": rows, "ahmed-depth": []})
+    tool.main(["--vocabulary", "37000"])
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| base |", "| big |"))]
+    page = (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
+    assert len(printed) == 2 and all(line in page for line in printed)
 
 
 def test_a_vocabulary_without_fairseqs_symbols(capsys):
