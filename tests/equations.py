@@ -78,7 +78,7 @@ def relative_attention(q, k, v, table_k, table_v, distance, seen, scalars=None):
 
 
 def branched(heads, kappa, alpha, w_o, ffns):
-    """Eq. 6 and 7 to the letter: Σ_i α_i FFN_i(κ_i head_i W^O_i).
+    """Eq. 6 and 7 as printed: Σ_i α_i FFN_i(κ_i head_i W^O_i).
 
     heads: head_i [T, d_v] of each branch; kappa, alpha [M]; w_o: W^O_i [d_v, d]; ffns: the FFN_i, functions.
     """

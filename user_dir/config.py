@@ -64,7 +64,7 @@ class VariantConfig(TransformerConfig):
     branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = option(
         "per_branch",
         "input of FFN_i: its head and the block's input x (per_branch); all heads and x, as in the Transformer "
-        "(shared); or its head alone (none: Ahmed et al. 2017, eq. 7, to the letter)",
+        "(shared); or its head alone (none: Ahmed et al. 2017, eq. 7 as printed)",
     )
     branches: Optional[int] = option(
         None, "M, which must divide the heads; default: each head is a branch (Ahmed et al. 2017, section 3)"

@@ -17,8 +17,8 @@ paired               the same by the paired t-test, where both have the same see
 Read the paired one where there is one: a seed gives both systems the same batches, and often the same initial
 matrices, and the luck that both share is not in their difference; else read Welch's.
 
-A difference is worth reporting if both p are small. With several systems they are not corrected. They are two-sided but
-for the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05.
+A difference is worth reporting if both p are small. With several systems they are not corrected. All are
+two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05.
 """
 
 import logging

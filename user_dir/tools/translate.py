@@ -12,7 +12,7 @@ sentences of a line are translated one by one, and their translations are joined
 are <unk>. A file or a pipe is read 2,000 lines at a time, which are sorted by length for the translation.
 
 If RUN/ctranslate2 was exported from this very checkpoint, CTranslate2 translates, and the answer comes in a second;
-else torch and fairseq do, which take several to start.
+otherwise torch and fairseq do, which take several seconds to start.
 """
 
 import argparse

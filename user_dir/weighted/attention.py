@@ -8,7 +8,7 @@ with κ_i, α_i ≥ 0 and Σ κ_i = Σ α_i = 1. It replaces both attention and 
 Transformer's residual connections and does not say where. With x = Q, the block's input (pre-norm: its LayerNorm),
 --branch-residual is
 
-    none        Σ_i α_i FFN_i(head̄_i): eq. 7 to the letter                           here
+    none        Σ_i α_i FFN_i(head̄_i): eq. 7 as printed                              here
     per_branch  each FFN_i also receives x: the default                              residual.py
     shared      the Transformer's two sublayers                                      heads.py
 
@@ -34,7 +34,7 @@ from .heads import BranchWeightedAttention, refuse_uneven, scale_branches
 
 
 class BranchedAttention(BranchWeightedAttention):
-    """Attention in which each branch has an FFN, eq. 7 to the letter; [T, B, d] as MultiheadAttention.
+    """Attention in which each branch has an FFN, eq. 7 as printed; [T, B, d] as MultiheadAttention.
 
     Parameters besides those of BranchWeightedAttention, in the shapes of fairseq's layer:
         out_proj.weight [d, h·d_v]: W^O_i are columns; no bias (eq. 6)
