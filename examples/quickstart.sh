@@ -61,6 +61,7 @@ if [ "${GPUS:-}" = 0 ]; then
   running+=(--cpu)
 fi
 launch=(env "${malloc[@]}" fairseq-train)
+averaged=("$run" --last 4 --by update --or-fewer)
 
 draw() {
   done_before "$run/training.png" ||
@@ -98,7 +99,6 @@ stage "train: $run" train
 if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then
   echo "training stopped before $updates updates, when its time was over; for all: MINUTES=60 OUTPUT=another-folder $0"
 fi
-average_last 4 update
 stage "average the last checkpoints, and export the average" average
 stage "translate the test set with beam 4" translate
 sentence="a sentence"

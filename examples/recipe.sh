@@ -165,12 +165,12 @@ case $checkpoints in
     averaged=("$run/checkpoint_$checkpoints.pt") ;;
   epoch)
     running+=(--keep-last-epochs "$AVERAGE")
-    [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by epoch) ;;
+    [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by epoch --or-fewer) ;;
   *)  # one more than needed, because fairseq saves none where an epoch ends
     interval=$((UPDATES / (AVERAGE + 2)))
     interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
     running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
-    [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by update) ;;
+    [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by update --or-fewer) ;;
 esac
 
 # Without this option fairseq starts one process per visible GPU. torchrun ends all processes when one dies.
@@ -282,21 +282,11 @@ follow_plan() {  # published results
     if [ -z "$dry_run" ] && [ ! -e "$run/trained" ]; then check_training; fi
     step train
   fi
-  if wanted average; then
-    [ -n "$dry_run" ] || [ -e "$run/average.pt" ] || average_what_there_is
-    step average
-  fi
+  if wanted average; then step average; fi
   if wanted translate; then step translate; fi
   if wanted score; then step score; step record; fi
   printf '\n# to compare with\n'
   sed 's/^/# /' <<< "$1"
-}
-
-average_what_there_is() {  # where training ended before there were enough checkpoints
-  [[ " ${averaged[*]} " == *" --last "* ]] || return 0
-  average_last "$AVERAGE" "${averaged[-1]}"
-  [[ " ${averaged[*]} " == *" --last $AVERAGE "* ]] ||
-    echo "# training ended with fewer than $AVERAGE checkpoints, so fewer are averaged"
 }
 
 check_training() {

@@ -175,14 +175,6 @@ check_options() {  # before a preparation that may take hours
   [ $status != 2 ] || fail "${said##*$'\n'}"  # of fairseq-train's parser; with 1 it misses the data
 }
 
-average_last() {  # number, epoch or update: sets `averaged`, to fewer checkpoints if training has ended with fewer
-  local saved=("$run"/checkpoint_*_*.pt)
-  [ "$2" = update ] || saved=("$run"/checkpoint[0-9]*.pt)
-  if [ -e "${saved[0]}" ]; then averaged=("$run" --last $((${#saved[@]} < $1 ? ${#saved[@]} : $1)) --by "$2")
-  elif [ -n "$dry_run" ]; then averaged=("$run" --last "$1" --by "$2")
-  else averaged=("$run/checkpoint_last.pt"); fi
-}
-
 average() {
   run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   done_before "$run/average.pt" ||

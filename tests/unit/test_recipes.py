@@ -656,20 +656,6 @@ def test_slurms_script_is_for_slurm():
     assert done.returncode == 1 and "sbatch examples/slurm.sbatch examples/wmt14.sh" in done.stderr
 
 
-@pytest.mark.parametrize("by, other", [("epoch", "checkpoint_1_25.pt"), ("update", "checkpoint1.pt")])
-@pytest.mark.parametrize("saved, expected", [(3, "--last 3 --by "), (2, "--last 2 --by "), (0, "_last.pt")])
-def test_a_training_that_ends_early_averages_what_there_is(tmp_path, saved, expected, by, other):
-    numbered = {"epoch": "checkpoint{}.pt", "update": "checkpoint_2_{}.pt"}[by]
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt", other, *map(numbered.format, range(saved))):
-        (tmp_path / name).touch()
-    expected += by if expected.endswith(" ") else ""
-    settings = f'dry_run="" run={tmp_path} AVERAGE=3 averaged=("$run" --last 3 --by {by})'
-    defined = definitions("average_what_there_is", "average_last")
-    done = bash("-euc", f'{settings}\n{defined}\naverage_what_there_is; echo "${{averaged[@]}}"')
-    assert done.returncode == 0 and done.stdout.endswith(f"{expected}\n"), done.stderr
-    assert ("training ended with fewer" in done.stdout) == (saved < 3)
-
-
 def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     run = {"check": True, "cwd": tmp_path, "capture_output": True}
     subprocess.run(["git", "init", "-q", "there"], **run)

@@ -22,21 +22,23 @@ from .shared.command import exit_in_one_line, new_parser, positive, refuse_repea
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
 
-def last_checkpoints(folder: pathlib.Path, count: int, by: str) -> list[pathlib.Path]:
+def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool = False) -> list[pathlib.Path]:
     """The `count` checkpoints of `folder` with the highest epoch or update ("epoch", "update"), the newest last.
 
+    With `fewer`, all of them where there are fewer, or checkpoint_last.pt where there is none.
+
     Raises:
-        InputError: if there are fewer
+        InputError: if there are fewer, without `fewer`
     """
     numbered = {int(m[1]): path for path in folder.glob("*.pt") if (m := PATTERNS[by].fullmatch(path.name))}
-    if len(numbered) < count:
+    if len(numbered) < count and not fewer:
         reason = f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged"
         remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
         if not numbered:
             others = [name for name in PATTERNS if any(map(PATTERNS[name].fullmatch, os.listdir(folder)))]
             remedy = f"add --by {others[0]}" if others else f"name another folder, or {folder / LAST} alone"
         raise InputError(f"{reason}: {remedy}")
-    return [numbered[number] for number in sorted(numbered)[-count:]]
+    return [numbered[number] for number in sorted(numbered)[-count:]] or [folder / LAST]
 
 
 def average(paths: list[pathlib.Path]) -> dict:
@@ -83,15 +85,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
     by = "what orders them: fairseq's checkpointE.pt or checkpoint_E_U.pt"
     parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
+    parser.add_argument("--or-fewer", action="store_true", help="average all there are, if there are fewer than N")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():
         raise InputError(f"there is no folder {args.inputs[0]}: name the folder of a run, or omit --last")
     if bool(args.last) != (len(args.inputs) == 1 and args.inputs[0].is_dir()):
         parser.error("give either checkpoint files, or one folder and --last N")
-    if args.by and not args.last:
-        parser.error("--by goes with --last N")
-    paths = last_checkpoints(args.inputs[0], args.last, args.by or "epoch") if args.last else args.inputs
+    if (args.by or args.or_fewer) and not args.last:
+        parser.error("--by and --or-fewer go with --last N")
+    paths = args.inputs
+    if args.last:
+        paths = last_checkpoints(paths[0], args.last, args.by or "epoch", args.or_fewer)
     refuse_repeated(paths)
     refuse_output(args.output, paths)
     averaged = average(paths)

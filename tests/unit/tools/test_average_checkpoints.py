@@ -58,6 +58,16 @@ def test_last_by_number_not_by_name(tmp_path, by, expected):
     torch.testing.assert_close(weight, torch.full((2, 3), expected))
 
 
+@pytest.mark.parametrize("numbers, expected", [((1, 2, 3, 4), 3.0), ((1, 2), 1.5), ((), 9.0)])
+def test_fewer_if_training_ended_early(tmp_path, numbers, expected):
+    for number in numbers:
+        checkpoint(tmp_path / f"checkpoint_2_{number}.pt", float(number))
+    checkpoint(tmp_path / "checkpoint7.pt", 1e6)
+    checkpoint(tmp_path / "checkpoint_last.pt", 9.0)
+    weight = averaged(tmp_path, tmp_path, "--last", 3, "--by", "update", "--or-fewer")["model"]["weight"]
+    torch.testing.assert_close(weight, torch.full((2, 3), expected))
+
+
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("size", [1, 1_000_000])
 def test_a_full_disk_is_one_line(tmp_path, refusal, size):
