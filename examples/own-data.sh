@@ -42,6 +42,10 @@ fi
 # Relative positions gain BLEU there. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
+for option in output source-lang target-lang; do
+  [[ " ${preparation[*]}" != *" --$option"[\ =]* ]] ||
+    { echo "own-data.sh: PREPARATION: omit --$option, which the recipe sets" >&2; exit 1; }
+done
 in_project() { (cd "$(realpath "$(dirname "$0")/..")" && [ -e "$1" ]); }  # where the steps run
 like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
 [ -n "$like" ] || preparation=(--bpe-operations "$merges" "${preparation[@]}")

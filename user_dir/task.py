@@ -4,6 +4,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 """
 
 import argparse
+import atexit
 import gc
 import multiprocessing
 import os
@@ -29,7 +30,7 @@ from .training.data import refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
 from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
-from .training.processes import end_with_torchrun, refuse_processes
+from .training.processes import end_with_torchrun, refuse_processes, stop_loading
 from .training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
 from .training.validation import Sample
 from .transformer.model import TransformerModel
@@ -117,6 +118,7 @@ class CheckedTranslationTask(TranslationTask):
         self.curriculum = options.curriculum
         refuse_processes(options)
         end_with_torchrun()
+        atexit.register(stop_loading)
         # fairseq's first process would send the checkpoint to the others, where torch refuses the options in it.
         whole(self.cfg)["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
         prepare_last_checkpoint(options, self)

@@ -168,11 +168,19 @@ train() {
 }
 
 check_options() {  # before a preparation that may take hours
-  local said status=0
+  local i given said status=0
   [ ${#further[@]} != 0 ] && [ ! -e "$data/data-bin" ] || return 0
   said=$(fairseq-train "$data/data-bin" --user-dir user_dir --task checked_translation --distributed-world-size 1 \
     --save-dir "${TMPDIR:-/tmp}" "${training[@]}" "${further[@]}" 2>&1) || status=$?
   [ $status != 2 ] || fail "${said##*$'\n'}"  # of fairseq-train's parser; with 1 it misses the data
+  for i in "${!further[@]}"; do
+    case ${further[i]} in
+      --finetune-from-model | --continue-once) given=${further[i + 1]} ;;
+      --finetune-from-model=* | --continue-once=*) given=${further[i]#*=} ;;
+      *) continue ;;
+    esac
+    [ -e "$given" ] || fail "${further[i]%%=*}: there is no file $given in $PWD"
+  done
 }
 
 average() {
@@ -247,6 +255,9 @@ options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"
 
 refuse_another_run() {
   [ ! -f "$run" ] || fail "$run is a file; name another folder: OUTPUT=..."
+  local there=$run
+  while [ ! -e "$there" ]; do there=$(dirname "$there"); done
+  [ -w "$there" ] || fail "$there cannot be written; name another folder: OUTPUT=..."
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
     fail "$run contains a run with other options (see $run/options); name another folder: OUTPUT=..."
   fi

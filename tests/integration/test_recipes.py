@@ -91,6 +91,8 @@ def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_pat
 def test_a_mistyped_option_is_found_before_the_preparation(checkout, recipe):
     done = recipe("--droput", "0.1", TARGET="fr")
     assert done.returncode == 1 and done.stderr.endswith("fairseq-train: error: unrecognized arguments: --droput 0.1\n")
+    done = recipe("--finetune-from-model", "runs/no/average.pt", TARGET="fr")
+    assert "--finetune-from-model: there is no file runs/no/average.pt in " in done.stderr and done.returncode == 1
     assert not [*checkout.glob("data/*en-fr*")]
 
 

@@ -579,6 +579,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         (tmp_path / name).touch()
     same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]
     assert "nothing is fetched" in started(*texts, "--dry-run", MIRROR=str(tmp_path)).stderr
+    named = started(*texts, "--dry-run", PREPARATION="--lowercase --output=data/x")
+    assert named.returncode == 1 and "PREPARATION: omit --output" in named.stderr
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"], same):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr

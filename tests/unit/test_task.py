@@ -1,6 +1,7 @@
 """--task checked_translation: the batches of a training's epochs, and what its log says of memory."""
 
 import argparse
+import atexit
 import weakref
 
 import pytest
@@ -14,6 +15,7 @@ from fairseq.tasks.translation import TranslationTask
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, resident_memory
 from user_dir.training.bpe_dropout import BPEDropout
+from user_dir.training.processes import stop_loading
 from user_dir.training.validation import Sample
 
 from support import OLD, training_options
@@ -142,14 +144,17 @@ def test_only_a_training_follows_its_options(trained, options):
     assert isinstance(training, (BPEDropout, Sample)) and type(evaluation) is LanguagePairDataset
 
 
-def test_validation_searches_with_ours():
+def test_validation_searches_with_ours(monkeypatch):
     """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
     words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
     words += " --train-subset test --valid-subset test --max-tokens 4000"
     cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
     task = setup_task(cfg.task)
+    at_exit = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
     task.build_model(cfg.model)
     assert task.sequence_generator.is_plain_beam_search()
+    assert stop_loading in at_exit
 
 
 @pytest.mark.parametrize(

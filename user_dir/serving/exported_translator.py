@@ -120,13 +120,18 @@ class ExportedTranslator(TextTranslator):
         self.longest_output = facts["longest_output"]
         prepared = None if pretokenised else preparation_of(folder / FACTS)
         if not pretokenised and prepared is None:
-            raise InputError(f"{folder} has no manifest.json of data-prep: tokenise the text yourself (--pretokenised)")
-        self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
+            again = "export the checkpoint again, or tokenise the text yourself (--pretokenised)"
+            raise InputError(f"{folder} has no manifest.json of data-prep: {again}")
+        remedy = f"export the checkpoint again, or remove {folder}"
+        try:
+            self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
+        except InputError as error:  # its remedy is for data-prep's folder
+            raise InputError(f"{folder} is damaged, {str(error).partition(': ')[0]}: {remedy}") from error
         if self.text.natural and facts["characters"]:
             self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
-        with self.used():
+        with self.used("" if kind == "cuda" else f": {remedy}"):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -136,12 +141,12 @@ class ExportedTranslator(TextTranslator):
             )
 
     @contextlib.contextmanager
-    def used(self):
-        """Raises InputError where CTranslate2 fails on the folder."""
+    def used(self, remedy: str = ""):
+        """Raises InputError where CTranslate2 fails on the folder, with `remedy` at its end."""
         try:
             yield
         except (RuntimeError, ValueError) as error:
-            raise InputError(f"CTranslate2 cannot use {self.folder}: {error}") from error
+            raise InputError(f"CTranslate2 cannot use {self.folder}: {error}{remedy}") from error
 
     def best(
         self,

@@ -1,9 +1,14 @@
-"""Several processes: refuses settings with which they would not train one model; ends processes with their torchrun."""
+"""Processes: refuses settings with which several would not train one model; ends them with torchrun, and in order."""
 
+import contextlib
 import os
+import queue
 import signal
+import threading
+import time
 
 import torch
+from fairseq.data.iterators import BackgroundConsumer
 from torch import distributed, multiprocessing
 
 from ..errors import InputError
@@ -36,3 +41,15 @@ def end_with_torchrun() -> None:
     """Ends this process if torchrun is killed (kill -9, out of memory): it would train beside the resumed training."""
     if distributed.is_torchelastic_launched():
         multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # does nothing outside Linux
+
+
+def stop_loading(seconds: float = 10) -> None:
+    """Ends fairseq's threads that load batches ahead: one that computes while Python ends would abort the process."""
+    last = time.monotonic() + seconds
+    for thread in threading.enumerate():
+        if isinstance(thread, BackgroundConsumer):
+            thread._max_len = 0  # it ends after the batch at hand
+            while thread.is_alive() and time.monotonic() < last:
+                with contextlib.suppress(queue.Empty):
+                    thread._queue.get_nowait()  # it may be waiting for room
+                thread.join(0.01)
