@@ -103,10 +103,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
             return heads.to(q.dtype), None
         # No distance exceeds this, so rows beyond it are not needed.
         radius = min(self.distance, max(k.size(2) - 1 - first_query, first_query + q.size(2) - 1))
-        tables = [by_distance(table, -radius, radius + 1) for table in tables]
-        tables = [
-            rows if rows is None else rows.to(wide).expand(self.num_heads, -1, -1) for rows in tables
-        ]  # [h, r, d_z]
+        tables = (by_distance(table, -radius, radius + 1) for table in tables)
+        tables = [a if a is None else a.to(wide).expand(self.num_heads, -1, -1) for a in tables]  # [h, r, d_z]
         with torch.autocast(q.device.type, enabled=False):  # what comes in has been cast
             return RelativeAttention.apply(
                 q, k, v, mask, *tables, radius, first_query, self.dropout_now(), need_weights
