@@ -42,10 +42,6 @@ fi
 # Relative positions gain BLEU there. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
-for option in output source-lang target-lang; do
-  [[ " ${preparation[*]}" != *" --$option"[\ =]* ]] ||
-    { echo "own-data.sh: PREPARATION: omit --$option, which the recipe sets" >&2; exit 1; }
-done
 in_project() { (cd "$(realpath "$(dirname "$0")/..")" && [ -e "$1" ]); }  # where the steps run
 like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
 [ -n "$like" ] || preparation=(--bpe-operations "$merges" "${preparation[@]}")
@@ -59,6 +55,9 @@ training=("$share" --dropout "$dropout" --patience "$PATIENCE")
 
 . "$(dirname "$0")/recipe.sh"
 [ -z "${MIRROR:-}" ] || fail "MIRROR=$MIRROR has no effect, because nothing is fetched: omit it"
+for option in output source-lang target-lang; do
+  [[ " ${preparation[*]}" != *" --$option"[\ =]* ]] || fail "PREPARATION: omit --$option, which the recipe sets"
+done
 at_least 1 PATIENCE  # fairseq takes 0 for no limit
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
 epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords

@@ -109,10 +109,11 @@ def pickled(state, path):
     path.write_bytes(pickle.dumps(state))
 
 
+@pytest.mark.parametrize("place", ["model", "cfg", "args", "extra_state", "last_optimizer_state", "ema"])
 @pytest.mark.parametrize("save", [torch.save, legacy, pickled])
-def test_in_no_file_format(good, marker, tmp_path, save):
+def test_nowhere_in_a_checkpoint(good, marker, tmp_path, place, save):
     for bomb in (Bomb(marker), np.array([Bomb(marker)])):
-        save({**good, "extra_state": argparse.Namespace(deep=[bomb])}, tmp_path / "bad.pt")
+        save({**good, place: argparse.Namespace(deep=[bomb])}, tmp_path / "bad.pt")
         with pytest.raises(InputError, match="not a readable fairseq checkpoint"):
             load(tmp_path / "bad.pt")
         with pytest.raises(pickle.UnpicklingError):

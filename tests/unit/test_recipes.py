@@ -157,8 +157,10 @@ def test_stock_transformer_has_the_same_size():
 
 
 @pytest.mark.parametrize("target", ["de", "fr"])
-def test_the_languages_of_the_published_multi30k(target):
-    text = plan("multi30k_published.sh", TARGET=target)
+def test_both_languages_of_the_published_multi30k(target):
+    """With the command in Wu et al.'s repository, and the defaults of their fairseq."""
+    text, expected = plan("multi30k_published.sh", TARGET=target), SETTINGS["multi30k_published.sh"]
+    assert last_options(text, expected) == expected
     assert f"/data/multi30k-en-{target}\n" in text and f"--target-lang {target} " in text
 
 
@@ -663,10 +665,8 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     subprocess.run(["git", "init", "-q", "there"], **run)
     identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
     subprocess.run(["git", "-C", "there", *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
-    defined, one = (
-        definitions("lock", "make_once"),
-        f"make_once {tmp_path}/here git clone --depth 1 file://{tmp_path}/there",
-    )
+    defined = definitions("lock", "make_once")
+    one = f"make_once {tmp_path}/here git clone --depth 1 file://{tmp_path}/there"
     done = bash("-euc", f"{defined}\n{one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]

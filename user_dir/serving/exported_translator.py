@@ -77,8 +77,13 @@ def read_facts(folder: pathlib.Path) -> dict:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{folder} was not written by export_ctranslate2 ({FACTS}: {type(error).__name__})"
-        raise InputError(f"{reason}: export the checkpoint again, or remove {folder}") from None
+        raise InputError(f"{reason}: {repair(folder)}") from None
     return {**facts, "search": checked(facts.get("search", {}), folder / FACTS)}
+
+
+def repair(folder: pathlib.Path) -> str:
+    """The remedy for a damaged export."""
+    return f"export the checkpoint again, or remove {folder}"
 
 
 def difference(folder: pathlib.Path, checkpoint: pathlib.Path) -> str | None:
@@ -122,16 +127,15 @@ class ExportedTranslator(TextTranslator):
         if not pretokenised and prepared is None:
             again = "export the checkpoint again, or tokenise the text yourself (--pretokenised)"
             raise InputError(f"{folder} has no manifest.json of data-prep: {again}")
-        remedy = f"export the checkpoint again, or remove {folder}"
         try:
             self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
         except InputError as error:  # its remedy is for data-prep's folder
-            raise InputError(f"{folder} is damaged, {str(error).partition(': ')[0]}: {remedy}") from error
+            raise InputError(f"{folder} is damaged, {str(error).partition(': ')[0]}: {repair(folder)}") from error
         if self.text.natural and facts["characters"]:
             self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
-        with self.used("" if kind == "cuda" else f": {remedy}"):
+        with self.used("" if kind == "cuda" else f": {repair(folder)}"):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

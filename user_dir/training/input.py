@@ -104,15 +104,15 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
         return
     if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
         yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"
-    known = {field.name for field in dataclasses.fields(GenerationConfig)}
-    for name in ("eval_bleu_args", "eval_bleu_detok_args"):
+    of_searches = {field.name for field in dataclasses.fields(GenerationConfig)}
+    for name, known in (("eval_bleu_args", of_searches), ("eval_bleu_detok_args", None)):  # None: the detokeniser's
         try:
             given = json.loads(text := getattr(task_cfg, name))
         except ValueError:
             given = None
         if not isinstance(given, dict):
             yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"
-        elif name == "eval_bleu_args" and (unknown := given.keys() - known):
+        elif known and (unknown := given.keys() - known):
             yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
 
 

@@ -58,13 +58,16 @@ def test_last_by_number_not_by_name(tmp_path, by, expected):
     torch.testing.assert_close(weight, torch.full((2, 3), expected))
 
 
+@pytest.mark.parametrize("by, other", [("epoch", "checkpoint_1_25.pt"), ("update", "checkpoint7.pt")])
 @pytest.mark.parametrize("numbers, expected", [((1, 2, 3, 4), 3.0), ((1, 2), 1.5), ((), 9.0)])
-def test_fewer_if_training_ended_early(tmp_path, numbers, expected):
+def test_fewer_if_training_ended_early(tmp_path, numbers, expected, by, other):
     for number in numbers:
-        checkpoint(tmp_path / f"checkpoint_2_{number}.pt", float(number))
-    checkpoint(tmp_path / "checkpoint7.pt", 1e6)
+        name = {"epoch": f"checkpoint{number}.pt", "update": f"checkpoint_2_{number}.pt"}[by]
+        checkpoint(tmp_path / name, float(number))
+    for name in (other, "checkpoint_best.pt"):
+        checkpoint(tmp_path / name, 1e6)
     checkpoint(tmp_path / "checkpoint_last.pt", 9.0)
-    weight = averaged(tmp_path, tmp_path, "--last", 3, "--by", "update", "--or-fewer")["model"]["weight"]
+    weight = averaged(tmp_path, tmp_path, "--last", 3, "--by", by, "--or-fewer")["model"]["weight"]
     torch.testing.assert_close(weight, torch.full((2, 3), expected))
 
 

@@ -1,4 +1,4 @@
-"""The choice of what translates: CTranslate2, which starts in a second, or torch and fairseq, in several."""
+"""Chooses what translates: CTranslate2, which starts in a second, or torch and fairseq, which take several seconds."""
 
 import argparse
 import contextlib
