@@ -120,7 +120,7 @@ def check(options: argparse.Namespace) -> None:
         raise PreparationError("--new-characters needs --like: other dictionaries have all characters of the text")
     for name in ("source_lang", "target_lang", "output"):
         if not getattr(options, name):
-            raise PreparationError(f"--{name.replace('_', '-')} is missing")
+            raise PreparationError(f"--{name.replace('_', '-')} is missing: add it")
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[a-z]+(_[A-Za-z0-9]+)*", code):  # Moses would use the rules of English for FR
             raise PreparationError(f"{code!r} is not a language code; give one such as fr")

@@ -33,7 +33,9 @@ def read(path: pathlib.Path) -> Pairs:
     lines = [line.split("\t") for line in lines_of(path)]
     for number, line in enumerate(lines, 1):
         if len(line) != 2:
-            sys.exit(f"g2p.py: {path}, line {number} has {len(line)} columns instead of two, separated by a tab")
+            sys.exit(
+                f"g2p.py: {path}, line {number} has {len(line)} columns (separated by tabs), not 2: fetch it again"
+            )
     return [(left.strip(), right.strip()) for left, right in lines]
 
 
@@ -68,7 +70,7 @@ def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, 
     # Theirs with <<unk>>, a sound that their dictionary lacks, are always wrong.
     known = [group for sounds, group in groups.items() if "<<unk>>" not in sounds]
     if len(right) != len(theirs) or any(len(other) > len(mine) for mine, other in known):
-        sys.exit("g2p.py: the published output has other words than the test set")
+        sys.exit("g2p.py: the published output has other words than the test set: fetch both again")
     more_of_ours = [sum(mine) - sum(other) for mine, other in known]
     return sum(max(0, more) for more in more_of_ours), sum(max(0, -more) for more in more_of_ours)
 
@@ -77,7 +79,8 @@ def score(raw: str, translations: str) -> None:
     right = lines_of(pathlib.Path(raw, "test.sounds"))
     given = [line.strip() for line in lines_of(pathlib.Path(translations))]
     if len(right) != len(given):
-        sys.exit(f"g2p.py: {translations} has {len(given)} lines and {raw}/test.sounds has {len(right)}")
+        counts = f"{translations} has {len(given)} lines and {raw}/test.sounds has {len(right)}"
+        sys.exit(f"g2p.py: {counts}: translate the test set again")
     ours = [one == other for one, other in zip(right, given)]
     columns = {"word error rate": f"{100 * (1 - sum(ours) / len(ours)):.2f}"}
     signatures = [f"- word error rate: `% of {len(ours)} words whose sounds are not all right`"]

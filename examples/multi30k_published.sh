@@ -17,7 +17,7 @@ checkpoints=epoch average=10
 generation=(--beam 5)
 
 . "$(dirname "$0")/recipe.sh"
-[ "$source" != "$target" ] || fail "SOURCE and TARGET are both $source"
+[ "$source" != "$target" ] || fail "SOURCE and TARGET are both $source: give two languages"
 
 copy_published() {  # source and target language, folder with their files, folder to write to
   local name

@@ -69,7 +69,7 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
         lines = [line.strip().removeprefix("IN: ").split(" OUT: ") for line in lines_of(path)]
         for number, line in enumerate(lines, 1):
             if len(line) != 2:
-                sys.exit(f"sequences.py: {path}, line {number} is not IN: … OUT: …")
+                sys.exit(f"sequences.py: {path}, line {number} is not IN: … OUT: …: fetch the file again")
         parts[part] = [tuple(line) for line in lines]
     random.Random(task).shuffle(parts["train"])
     parts["valid"], parts["train"] = parts["train"][:HELD_OUT], parts["train"][HELD_OUT:]
@@ -95,7 +95,8 @@ def score(raw: str, translations: str) -> None:
     texts = [pathlib.Path(path) for path in (f"{raw}/train.output", f"{raw}/test.output", translations)]
     train, expected, given = map(lines_of, texts)
     if len(expected) != len(given):
-        sys.exit(f"sequences.py: {translations} has {len(given)} lines and {texts[1]} has {len(expected)}")
+        counts = f"{translations} has {len(given)} lines and {texts[1]} has {len(expected)}"
+        sys.exit(f"sequences.py: {counts}: translate the test set again")
     longest = max(len(line.split()) for line in train)
     pairs = [(right, right == ours.strip()) for right, ours in zip(expected, given)]
     within = [good for right, good in pairs if len(right.split()) <= longest]

@@ -4,8 +4,8 @@
     python examples/train.py multi30k --list                 # the commands, and which of them have a record
 
 Each training is a recipe's command as you would type it, by default with one thread on CPUs (OMP_NUM_THREADS, GPUS), at
-the lowest priority, in runs/trainings/NAME; its output is in NAME.log there. With GPUS=1 they are spread over the GPUs.
-Ctrl-C, SIGTERM or a closed terminal ends all its processes.
+the lowest priority, in runs/trainings/NAME, with its output in runs/trainings/NAME.log. GPUS=1 spreads them over the
+GPUs. Ctrl-C, SIGTERM or a closed terminal ends all their processes.
 The recipes and the code are read throughout, so start it in a checkout that nobody edits.
 """
 

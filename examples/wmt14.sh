@@ -9,11 +9,11 @@ set -euo pipefail
 
 SIZE=${SIZE:-base}
 corpus=wmt14 source=en target=${TARGET:-de} size=$SIZE
-[[ $SIZE == base || $SIZE == big ]] || { echo "wmt14.sh: SIZE=$SIZE is neither base nor big" >&2; exit 1; }
+[[ $SIZE == base || $SIZE == big ]] || { echo "wmt14.sh: SIZE=$SIZE: choose base or big" >&2; exit 1; }
 case $target in
   de) preparation=(--bpe-operations 37000) ;;
   fr) preparation=(--bpe-operations 32000); [ "$SIZE" = base ] || size=big_en_fr ;;  # it has dropout 0.1
-  *) echo "wmt14.sh: TARGET=$target is neither de nor fr" >&2; exit 1 ;;
+  *) echo "wmt14.sh: TARGET=$target: choose de or fr" >&2; exit 1 ;;
 esac
 training=(--share-all-embeddings)
 batch=25000 warmup=4000  # Vaswani et al. 2017, 5.1 and 5.3: the rate is d_model^-0.5 * warmup^-0.5 at its peak

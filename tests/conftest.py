@@ -80,7 +80,7 @@ def command():
 def call(monkeypatch, capsys, caplog):
     """call(command, …): what a command of fairseq's or ours prints and logs, in this process, which is faster.
 
-    One that fails raises.
+    One that fails raises. `ok` is not read: helpers that take `command` give it.
     """
     for logger in ("", "fairseq"):
         caplog.set_level(logging.INFO, logger=logger)
@@ -97,7 +97,7 @@ def call(monkeypatch, capsys, caplog):
 
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory):
-    """toy_data(target): see support.write_toy_data."""
+    """toy_data(target=…, …): see support.write_toy_data."""
     return lambda **options: write_toy_data(tmp_path_factory.mktemp("toy"), **options)
 
 

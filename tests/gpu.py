@@ -67,7 +67,7 @@ class Commands:
         self.end = time.monotonic() + 60 * minutes
 
     def run(self, *words, **variables) -> str:
-        """Its output, and its errors after it.
+        """The command's standard output and error, in the order in which they were written.
 
         Raises:
             Failure: with its last line, if it fails
@@ -262,10 +262,10 @@ def main() -> None:
         prog="tests/gpu.sh", description=__doc__, epilog=f"parts:\n{parts}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=25, help="after which what is under way is ended")
+    parser.add_argument("--minutes", type=float, default=25, help="after which a running part is ended")
     parser.add_argument("--output", default="gpu-report", help="the report's name, without .json and .md")
     parser.add_argument("--parts", nargs="+", choices=ORDER, default=ORDER, metavar="NAME")
-    parser.add_argument("--small", action="store_true", help="all of it small, and without a GPU, too: does it work?")
+    parser.add_argument("--small", action="store_true", help="small sizes, also without a GPU: does the report work?")
     args = parser.parse_args()
     if not (ON_GPU or args.small):
         sys.exit("gpu.sh: torch sees no GPU here: run it where there is one, or see whether it works with --small")

@@ -93,7 +93,7 @@ def hypotheses(printed, kind="H"):
 
 
 def said(*command, ok=True):
-    """What a command prints, or the error of one that fails; ok: whether it must succeed, or must fail."""
+    """The standard output of a command or, with ok=False, which expects it to fail, its standard error."""
     done = run(*command, ok=False)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
@@ -118,9 +118,10 @@ def ended(process):
 def descendants(process):
     """The numbers of all descendants of a process."""
     for file in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
-        for child in file.read_text().split():
-            yield int(child)
-            yield from descendants(child)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # this thread has just ended
+            for child in file.read_text().split():
+                yield int(child)
+                yield from descendants(child)
 
 
 def build_model(task, arch, **options):
@@ -261,9 +262,9 @@ def heads_by_equation(module, query, key, padding=None, causal=False):
 
 
 def comparison(module, query, key, padding, heads, weights, causal=False, read=1):
-    """compare(): attention `module` has these heads and weights, and their gradients, if its weights are read or not.
+    """A function compare() that checks the outputs, weights and gradients of attention `module` against these.
 
-    read [T, B, 1]: which outputs are.
+    It calls `module` with and without need_weights. read [T, B, 1]: 1 for outputs that count, 0 for others.
     """
     expected, inputs = module.out_proj(heads.flatten(2)), [query, *module.parameters()] + [key] * (key is not query)
     direction = torch.randn_like(query) * read

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from .errors import InputError
 
-DEVICES = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))  # with /dev/stdout, a link to whatever file or pipe that is
+DEVICES = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))  # /dev/stdout, for example, links to the file or pipe in use
 
 
 def refuse_missing_folder(path: pathlib.Path) -> None:
@@ -29,7 +29,7 @@ def folder_beside(path: pathlib.Path) -> tempfile.TemporaryDirectory:
     try:
         return tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+        raise InputError(f"{path} cannot be written: {error.strerror}: name another place") from None
 
 
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: Iterable[pathlib.Path] = ()) -> None:

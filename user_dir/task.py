@@ -49,7 +49,7 @@ class CheckedTranslationConfig(TranslationConfig):
         "(Provilkov et al. 2020); needs data of data-prep/prepare.py",
     )
     bpe_dropout_side: ChoiceEnum(["both", "source", "target"]) = option("both", "the side of --bpe-dropout")
-    upsample_primary: int = option(1, "how often an epoch has the first of several training sets; the others, once")
+    upsample_primary: int = option(1, "how often an epoch reads the first of several training sets; others, once")
     valid_pairs: int = option(0, "validate on this many pairs, always the same ones (default: on all)")
     seed: int = II("common.seed")
 
@@ -89,7 +89,7 @@ class CheckedTranslationTask(TranslationTask):
             raise InputError(f"{filename} is no dictionary ({reason}): prepare the data again") from error
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """As fairseq's; where a training loads it, the training set gets --bpe-dropout, and others --valid-pairs.
+        """As fairseq's; in training, --bpe-dropout applies to the training set and --valid-pairs to all others.
 
         Raises:
             InputError: as with_bpe_dropout
@@ -104,7 +104,7 @@ class CheckedTranslationTask(TranslationTask):
             self.datasets[split] = with_bpe_dropout(self.datasets[split], self)
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Called by fairseq to train the model, or to load a checkpoint into it.
+        """Called by fairseq to build the model that it will train, or into which it will load a checkpoint.
 
         Raises:
             InputError: for unusable training options, data or checkpoints, and for options that run code when loaded
@@ -130,7 +130,7 @@ class CheckedTranslationTask(TranslationTask):
         return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
-        """As fairseq's; raises InputError for counts in `args` that no search can have."""
+        """As fairseq's, with our search and --lenpen-form; raises InputError for a beam or nbest below 1."""
         counts = {name: getattr(args, name) for name in ("beam", "nbest") if hasattr(args, name)}
         if found := [*faults(counts)]:
             raise InputError("; ".join(found))

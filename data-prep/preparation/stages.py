@@ -1,8 +1,8 @@
 """Runs the stages of a preparation, each in its own folder, and keeps the manifest.
 
 A stage is repeated if and only if its options have changed, its files are incomplete, or an earlier stage was repeated.
-It writes to a temporary folder, which is renamed when complete; only then the folders made from its old result are
-deleted.
+It writes to a temporary folder. When this is complete, the folders of its old result and of all later stages are
+deleted, and it takes its name.
 """
 
 import json

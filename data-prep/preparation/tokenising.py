@@ -16,7 +16,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 from .errors import PreparationError
 
 LANGUAGES = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko"})  # for which sacremoses has rules
-# Of words in the reader's own tokens; Moses escapes < and >. BPE might make such an end a subword of its own.
+# No word in the reader's own tokens ends so: Moses escapes < and >, and BPE might make the end a subword of its own.
 RESERVED = ("<s>", "<pad>", "</s>", "@@")
 CACHE = 300_000  # the most words that a process caches: about 100 MB
 

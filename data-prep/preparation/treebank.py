@@ -1,7 +1,7 @@
 """Makes a data-bin for English constituency parsing from a treebank: words are translated into brackets.
 
-The stages are those of sentence pairs, but the treebank defines the tokens: nothing is tokenised or dropped, and only
-the words are split into subwords. Words and brackets have separate dictionaries.
+The stages are those of sentence pairs, but the treebank defines the tokens: nothing is tokenised, no tree with words
+is dropped, and only the words are split into subwords. Words and brackets have separate dictionaries.
 """
 
 from collections.abc import Iterator

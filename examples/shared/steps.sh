@@ -1,7 +1,7 @@
 # Sourced by the quickstart and, through recipe.sh, by the other recipes: the steps from a corpus to a score, as plain
 # commands made from a recipe's settings. A step is the function of its name, which a recipe may redefine.
 #
-# A step is skipped if its last file exists (see `ends_with`); training continues from its last checkpoint. --dry-run
+# A step is skipped if its last file exists (see `last_file_of`); training continues from its last checkpoint. --dry-run
 # prints the commands instead of running them; other arguments go to fairseq-train.
 #
 # Variables that a recipe sets before it sources this file:
@@ -160,7 +160,7 @@ train() {
     else run await_precision "$run/precision"; fi
     command=(in_precision "$run/precision" "${command[@]}")
   fi
-  # A kill may have come between the end of the training and its mark; going on would be one update more.
+  # A kill may have come between the end of the training and this mark; continuing would train one more update.
   # (A late Ctrl-C adds a traceback to the log.)
   { [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] && tail -n 50 "$run/$log" | grep -q "done training in"; } \
     2>/dev/null || run log_and_show "$run/$log" "${command[@]}"
@@ -187,7 +187,7 @@ average() {
   run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   done_before "$run/average.pt" ||
     run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
-  # With it nmt-translate answers in a second; without CTranslate2, and of a model that it does not compute, none is written.
+  # With an export nmt-translate answers in a second. CTranslate2 may not be installed, and does not compute all models.
   run python -m user_dir.tools.export_ctranslate2 "$run/average.pt" --output "$run/ctranslate2" --if-possible
 }
 
@@ -212,7 +212,7 @@ record() {  # also for train.py and user_dir.tools.compare
   run python examples/record.py end "$run"
 }
 
-ends_with() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
+last_file_of() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
   case $1 in
     train) echo "$run/trained" ;;
     average | translate) echo "$run/translations.$target" ;;
@@ -226,7 +226,7 @@ done_before() {  # file
 step() {  # name [remedy if it fails]
   local status output=""
   [ -n "$silent" ] || printf '\n# %s\n' "$1"
-  ! done_before "$(ends_with "$1")" || return 0
+  ! done_before "$(last_file_of "$1")" || return 0
   [ "$1" != prepare ] || [ -n "$dry_run" ] || check_options
   # `( ... ) || ...` would continue after a failing command: the shell ignores `set -e` within a condition.
   set +e

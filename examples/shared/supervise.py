@@ -1,4 +1,4 @@
-"""Runs a command and, on SIGTERM or SIGHUP, ends all processes that the command has started.
+"""Runs a command, and ends all processes that it has started: on SIGTERM or SIGHUP, and when the command has ended.
 
     python3 supervise.py bash examples/wmt14.sh
 

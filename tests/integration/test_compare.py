@@ -97,5 +97,5 @@ def test_on_the_corpus(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert (tmp_path / "comparison.md").read_text() in done.stdout
     again = run("bash", PROJECT / "examples/compare.sh", *sizes, env=env)
-    for file in ("trained", "average.pt", "translations.en"):
-        assert again.stdout.count(f"{file} is there") == 2
+    assert again.stdout.count("trained is there") == 2
+    assert again.stdout.count("translations.en is there") == 4  # no average is made, and nothing translated

@@ -18,10 +18,13 @@ class Cache:
         self.keys = self.values = None
         self.padding: Tensor | None = None  # [B, S], True at padding; None where there is none
         self.length = 0  # S
-        self.constants = {}  # products of the weights alone, which do not change while a batch is decoded
+        self.kept = {}  # by the attention from step to step, such as products of its weights
 
     def append(self, k: Tensor, v: Tensor, padding: Tensor | None):
-        """Adds k [B, h, 1, d_k], v [B, h, 1, d_v] and padding [B, 1]; returns all three for all S positions so far."""
+        """Adds k [B, h, 1, d_k], v [B, h, 1, d_v] and padding [B, 1] or None.
+
+        Returns k [B, h, S, d_k], v [B, h, S, d_v] and padding [B, S] or None, for all S positions so far.
+        """
         if padding is not None or self.padding is not None:
             before = k.new_zeros(len(k), self.length, dtype=torch.bool) if self.padding is None else self.padding
             last = k.new_zeros(len(k), 1, dtype=torch.bool) if padding is None else padding.bool()
@@ -45,13 +48,16 @@ class Cache:
 
 
 class SourceCache:
-    """Keys and values of the source, kept once per sentence and shared by the queries of all its beams."""
+    """Keys and values of the source, kept once per sentence and shared by the queries of all its beams.
+
+    k [B / beams, h, S, d_k], v [B / beams, h, S, d_v], mask [B / beams, 1, 1, S] or None.
+    """
 
     def __init__(self, k: Tensor, v: Tensor, mask: Tensor | None, beams: int):
         self.k, self.v, self.mask, self.beams = k, v, mask, beams
-        self.words_first: Tensor | None = None  # [B, S]: where keys that were padded on their left stood
+        self.words_first: Tensor | None = None  # [B, S]: places of the keys before padding on their left went last
         self.steps = 0  # queries so far, of each row
-        self.constants = {}
+        self.kept = {}  # as in Cache
 
     def group(self, q: Tensor) -> Tensor:
         """[B, h, 1, d_k] → [B / beams, h, beams, d_k]"""

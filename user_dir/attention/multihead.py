@@ -25,7 +25,8 @@ WIDENED = 256
 class MultiheadAttention(modules.MultiheadAttention):
     """fairseq's parameters (`q_proj`, `k_proj`, `v_proj`, `out_proj`), initialisation and call; our computation.
 
-    A variant is a subclass that has its arguments from `from_config` and may override any of these methods:
+    A variant is a subclass with a static method from_config(cfg, …) that returns its arguments, or None if `cfg` does
+    not select it. It may override any of these methods:
 
         attend               eq. 1, for other scores or values
         compute_heads        all heads of a call, before W^O
@@ -119,11 +120,11 @@ class MultiheadAttention(modules.MultiheadAttention):
 
         Args:
             query: [T, B, d]
-            key, value: the same tensor, [S, B, d_encoder] (self-attention: `query`)
+            key: [S, B, d_encoder]; not read in self-attention, where `query` serves as keys and values
+            value, static_kv: not read, since `key` gives the values, too, and encoder–decoder attention always reuses
+                the keys and values of its first cached call
             key_padding_mask: [B, S], True at padding
             incremental_state: the cache of a decoder that is fed one token at a time (T = 1)
-            static_kv: the keys and values of the first cached call are used by all later ones (encoder–decoder
-                attention)
             attn_mask: [T, S], added to the scores
             need_weights: also return the attention weights, averaged over the heads
             need_head_weights: also return the attention weights of each head
@@ -175,8 +176,8 @@ class MultiheadAttention(modules.MultiheadAttention):
         if self.self_attention:
             if cache is None:
                 cache = keep(self, incremental_state, Cache())
-                cache.constants["fused"] = fuse(self.q_proj, self.k_proj, self.v_proj)
-            q, k, v = self.split_heads(query, *cache.constants["fused"])
+                cache.kept["fused"] = fuse(self.q_proj, self.k_proj, self.v_proj)
+            q, k, v = self.split_heads(query, *cache.kept["fused"])
             k, v, padding = cache.append(k, v, key_padding_mask)
             return q, k, v, visible_keys(padding, None, q.dtype)
         if cache is None:

@@ -2,8 +2,9 @@
 
     head_t = Attention(q_t, K_N(t), V_N(t)),   N(t) = {s: |s − t| ≤ ⌊r / 2⌋}
 
-where N(t) are the r positions centred on t; a masked decoder leaves out those after t. Queries are processed in blocks,
-each with the keys of the block and of its neighbours, so that time and memory grow with n·r instead of n²:
+where N(t) are r positions centred on t (r + 1 if r is even); a masked decoder omits those after t. Queries are
+processed in blocks, each with the keys of the block and of its neighbours, so that time and memory grow with n·r
+instead of n²:
 
     queries          [ block 0 ][ block 1 ][ block 2 ]
     keys of block 1      [ radius][ block 1 ][ radius]

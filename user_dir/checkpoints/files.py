@@ -65,7 +65,7 @@ def saved_options(state: dict, group: str) -> dict:
 def refuse_shared_ffn(branch_ffn: str | None) -> None:
     """Raises InputError for a checkpoint with this --branch-ffn, an option of version 0.1, unless it is per_branch."""
     if branch_ffn not in (None, "per_branch"):
-        raise InputError(f"--branch-ffn {branch_ffn} no longer exists: use the version of user_dir that has it")
+        raise InputError(f"--branch-ffn {branch_ffn} no longer exists: train again without it, or use version 0.1")
 
 
 def without_training_state(state: dict) -> dict:

@@ -1,8 +1,8 @@
 """Refuses foreign checkpoints whose options cannot be trusted.
 
 torch reads weights only, and runs nothing. But a checkpoint also names its model, task and criterion, and some of
-fairseq's (convolutional models, wav2vec, ctc, …) call eval() on their options. This module allows those that are known
-not to, those of a variant that --user-dir has imported, and models that are no larger than their file.
+fairseq's (convolutional models, wav2vec, ctc, …) call eval() on their options. This module allows only the classes of
+fairseq that do not, classes that --user-dir has imported, and models that are no larger than their file.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None)
     Args:
         source: where the options are from, for the message
         cfg: the groups of options in a checkpoint
-        tensors: its parameters, if they are known: fairseq builds the model before it compares them, which takes hours
-            for a million layers
+        tensors: its parameters, if they are known. They bound the model's size: fairseq builds the model before it
+            compares them with it, which takes hours for a million layers
     """
     for group in GROUPS.keys() & {*cfg}:
         (option, classes), given = GROUPS[group], as_dict(cfg[group]) or {}

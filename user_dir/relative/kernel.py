@@ -1,7 +1,7 @@
 """Eq. 3 and 4 of Shaw et al. 2018 for all heads at once, and their derivative by hand.
 
-x_i W^Q w^Kᵀ are 2k+1 scores, of which each e_ij gets its distance's (`add_by_distance`); and Σ_j α_ij a^V_ij is (α_i
-summed by distance) w^V (`sum_by_distance`). Both need n·(2k+1) numbers a head, where a_ij gathered is [n, n, d_z].
+x_i W^Q w^Kᵀ are 2k+1 scores per query; each e_ij adds the one of its distance (`add_by_distance`). Σ_j α_ij a^V_ij is
+(α_i summed by distance) w^V (`sum_by_distance`). Both need n·(2k+1) numbers per head; gathering a_ij needs n·n·d_z.
 
 Scores and weights exist for a block of queries at a time. Keys that are k or more positions away from all queries of a
 block get one number a query, without an index. For long sentences no weights are kept: the derivative computes them
@@ -50,7 +50,10 @@ class RelativeAttention(torch.autograd.Function):
     def forward(
         ctx, q, k, v, mask, table_k, table_v, radius: int, first_query: int, dropout: float, need_weights: bool
     ):
-        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at least float32, or None."""
+        """See MultiheadAttention.attend; table_k [h, r, d_k] and table_v [h, r, d_v] of at least float32, or None.
+
+        Returns z [B, h, T, d_v] and, if needed, the weights [B, h, T, S] before dropout, both in the type of q.
+        """
         ctx.narrow, wide, positions = q.dtype, torch.promote_types(q.dtype, torch.float32), k.size(2)
         q, k, v = (heads_first(x, wide) for x in (q, k, v))
         q.mul_(q.size(3) ** -0.5)
@@ -111,7 +114,10 @@ class RelativeAttention(torch.autograd.Function):
 
 
 def all_blocks(q, k, mask, table_k, ctx, kept=()):
-    """Each group of heads and sentences and block with α and α after dropout [p, T, S], from `kept` or computed."""
+    """Yields each group of heads and sentences and each block, with α and α after dropout [p, T, S].
+
+    α comes from `kept` or is computed; p = heads · sentences of the group.
+    """
     h, batch, length, _ = q.shape
     pairs = SCORES * (1 if q.device.type == "cpu" else 32) // (min(length, QUERIES) * k.size(2))
     groups = itertools.product(slices(h, pairs // batch), slices(batch, pairs))
@@ -136,7 +142,7 @@ def all_blocks(q, k, mask, table_k, ctx, kept=()):
 
 
 def part(x: Tensor | None, group: tuple[slice, slice], positions: slice) -> Tensor | None:
-    """A view of some heads, sentences (of one head, or all) and positions: [h, B, T, …] → [p, .., …]"""
+    """A view [p, T', …] of x [h, B, T, …]: a group of heads and sentences (see `all_blocks`) at `positions`."""
     return None if x is None else x[group].flatten(0, 1)[:, positions]
 
 
@@ -197,6 +203,6 @@ def distance_rows(length: int, positions: int, radius: int, first_query: int, de
 
 @functools.lru_cache(maxsize=16)
 def index_of_rows(length: int, positions: int, radius: int, first_query: int, device: torch.device) -> Tensor:
-    """[T·S]: where those rows stand in [T, r]. All layers of a model ask for the same."""
+    """[T·S]: the indices of `distance_rows` in a flattened [T, r]; cached, because all layers ask for them."""
     rows = distance_rows(length, positions, radius, first_query, device)
     return rows.add_(torch.arange(length, device=device)[:, None] * (2 * radius + 1)).flatten()

@@ -135,7 +135,7 @@ class ExportedTranslator(TextTranslator):
             self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
-        with self.used("" if kind == "cuda" else f": {repair(folder)}"):
+        with self.used(": use --device cpu" if kind == "cuda" else f": {repair(folder)}"):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -18,7 +18,10 @@ NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path"
 
 
 def data_of(paths: list[pathlib.Path], option: str = "") -> pathlib.Path:
-    """The data-bin folder that the checkpoints were trained on, by its name at that time; `option` can name another.
+    """The data-bin folder that the checkpoints say they were trained on.
+
+    Args:
+        option: for messages, the option that names another folder, such as " (--old)"
 
     Raises:
         InputError: if it does not exist, or they were trained on different ones
@@ -72,8 +75,8 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
             [str(path) for path in paths], arg_overrides={"data": str(data), **NOT_READ, **overrides}
         )
     except Exception as error:  # another vocabulary, an unknown architecture, …: fairseq's message says which
-        names = ", ".join(map(str, paths))
-        raise InputError(f"{names} gives no model with the dictionaries of {data}: {error}") from error
+        reason = f"{', '.join(map(str, paths))} gives no model with the dictionaries of {data}: {error}"
+        raise InputError(f"{reason}: name the data of its training") from error
     return [model.eval() for model in models], task, cfg
 
 

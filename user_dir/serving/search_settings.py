@@ -41,7 +41,7 @@ def kept_settings(folder: pathlib.Path) -> dict:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}): remove it, or average the run again") from None
+        raise InputError(f"{path} cannot be read as JSON ({error}): correct or remove it") from None
     return checked(kept, path)
 
 
@@ -59,7 +59,7 @@ def checked(kept, path: pathlib.Path) -> dict:
 
 
 def faults(settings: dict) -> Iterator[str]:
-    """What is wrong with each setting, or count of a search, that has an invalid value."""
+    """Yields a message for each setting, or count of a single search, that has an invalid value."""
     for name, value in settings.items():
         if name == "lenpen_form":
             if value not in FORMS:

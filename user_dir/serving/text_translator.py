@@ -54,7 +54,7 @@ class TextTranslator:
         return self.text.decode(subwords)
 
     def rows(self, texts: Iterable[str], split_sentences: bool | None = None) -> list[str]:
-        """The texts in subwords (see `encode`), for `search`; each sentence of a text on a line of its own.
+        """The texts in subwords (see `encode`), for `search`: a row for each text, with a line for each split sentence.
 
         Args:
             split_sentences: whether sentences are translated one by one (default: if the text is not in tokens already

@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     add_sentences(parser)
-    reference = "its target text as published (default: raw/SUBSET.LANGUAGE beside the data folder, or the data)"
+    reference = "the target text as published (default: raw/SUBSET.LANGUAGE beside the data folder, or the data)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=reference)
     seeds = "of the random weights (default: 1 2 3)"
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help=seeds)

@@ -42,7 +42,7 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool = Fa
 
 
 def average(paths: list[pathlib.Path]) -> dict:
-    """The last of the checkpoints, its parameters replaced by the mean over all; one file is in memory at a time.
+    """The last of the checkpoints, its parameters replaced by the mean over all; files are read one at a time.
 
     Sums are float32 whatever the files hold; the mean has the files' precision. A tensor without floating-point numbers
     (a counter) is the last file's.
@@ -52,20 +52,20 @@ def average(paths: list[pathlib.Path]) -> dict:
     """
     sums: dict[str, torch.Tensor] = {}
     for path in paths:
-        state = load(path)  # without the optimizer's state
+        state = load(path)  # memory-mapped: the optimizer's state is not read
         model = state["model"]
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
         if sums and shapes != known:
             name = min(set(shapes.items()) ^ set(known.items()))[0]
             one, other = (of.get(name, "missing") for of in (shapes, known))
             reason = f"{name} is {one} in the one and {other} in the other"
-            raise InputError(f"{path} is of another model than {paths[0]}: {reason}")
+            raise InputError(f"{path} is of another model than {paths[0]}: {reason}: name checkpoints of one run")
         for name, value in model.items():
             if not value.is_floating_point():
                 sums[name] = value
                 continue
             if not torch.isfinite(value).all():
-                raise InputError(f"{name} in {path} is not finite: the training diverged")
+                raise InputError(f"{name} in {path} is not finite, because the training diverged: omit this checkpoint")
             value = value.float()
             sums[name] = sums[name] + value if name in sums else value
     averaged: dict[tuple, torch.Tensor] = {}  # by place in memory: fairseq's file has shared parameters once
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
     inputs = "checkpoint files, or one folder of a run with --last"
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
     parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
-    by = "what orders them: fairseq's checkpointE.pt or checkpoint_E_U.pt"
+    by = "order them by epoch (checkpointE.pt) or by update (checkpoint_E_U.pt)"
     parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
     parser.add_argument("--or-fewer", action="store_true", help="average all there are, if there are fewer than N")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")

@@ -3,10 +3,10 @@
     nmt-convert-checkpoint RUN --to transformer --output fairseq.pt
     nmt-convert-checkpoint wmt14.en-fr.pt --to vaswani_transformer --output ours.pt
 
-Parameters have the same names and meaning in both; what differs is what the file says of architecture, task, criterion
-and optimizer. fairseq-generate translates with a converted file as with the first one, `transformer` without
---user-dir; training continues from it with the other's --optimizer and --criterion. fairseq's public checkpoints are
-read, too (in older ones all options are in one list).
+Parameters have the same names and meaning in both. The files differ in the names of architecture, task, criterion and
+optimizer. fairseq-generate translates with the converted file as with the original; `transformer` needs no --user-dir.
+To train further, give the --optimizer and --criterion of the new family. fairseq's public checkpoints can be read, too,
+including old ones with all options in one list.
 """
 
 import argparse
@@ -72,7 +72,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
     else:
         for name in VariantConfig.__annotations__:
             if name not in WITHOUT_EFFECT and options.get(name, plain := getattr(VariantConfig, name)) != plain:
-                raise InputError(f"{path} has {flag(name)} {options[name]}, which fairseq's {STOCK} lacks")
+                reason = f"{path} has {flag(name)} {options[name]}, which fairseq's {STOCK} lacks"
+                raise InputError(f"{reason}: translate with nmt-translate instead")
     with open_dict(cfg):
         for name in ("arch", "_name"):
             if options.get(name):

@@ -121,7 +121,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
     Raises:
         NotComputed: if CTranslate2 does not compute the model
-        InputError: if `output` is there and no export
+        InputError: if `output` exists and is not an export
     """
     from ctranslate2.converters.converter import Converter
 

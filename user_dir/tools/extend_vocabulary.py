@@ -1,4 +1,4 @@
-"""Gives a model's embeddings rows for new entries of its dictionaries, to train it further on other text.
+"""Adds rows to a model's embeddings for new entries of its dictionaries, to train it further on other text.
 
     python data-prep/prepare.py --train … --like data/mine --new-characters --output data/other
     nmt-extend-vocabulary RUN --data data/other/data-bin --output RUN/extended.pt

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     parser.add_argument("--sentence", required=True, help="the sentence to translate")
-    kinds = "which attention, in a page the first to be shown (default: %(default)s)"
+    kinds = "the attention to draw; in a page, the one shown first (default: %(default)s)"
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help=kinds)
     parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")
     split = "the sentence is subwords separated by spaces, as in the training data"
@@ -76,10 +76,10 @@ def main(arguments: list[str] | None = None) -> None:
     layers, (side, _, *axis_names) = attentions[args.attention], ATTENTIONS[args.attention]
     number = len(layers) if args.layer is None else args.layer
     if not 1 <= number <= len(layers):
-        raise InputError(f"--layer {number}: the {side} has layers 1 to {len(layers)}")
+        raise InputError(f"--layer {number}: the {side} has layers 1 to {len(layers)}: choose one")
     source = translator.binarise(translator.encode(args.sentence))
     if not 1 < len(source) <= translator.longest + 1:
-        raise InputError(f"--sentence has {len(source) - 1} subwords: this model takes 1 to {translator.longest}")
+        raise InputError(f"--sentence has {len(source) - 1} subwords: give 1 to {translator.longest}")
     target = translator.beam_search([source], beam=args.beam, lenpen=args.lenpen)[0][0]["tokens"]
     translation = translator.decode(task.target_dictionary.string(target))
     read, written = subwords(source, task.source_dictionary), subwords(target, task.target_dictionary)

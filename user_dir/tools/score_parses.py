@@ -135,7 +135,7 @@ def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[s
             shown, example = " ".join(tree)[:40] or "an empty line", "(S (NP NN )NP . )S"
             remedy = "give --gold FILE, raw/test.brackets of data-prep/treebank.py"
             raise InputError(
-                f"{'--gold' if gold else path}, gold tree {number}: {shown} is none such as {example}; {remedy}"
+                f"{'--gold' if gold else path}, gold tree {number}: {shown} is not a tree such as {example}: {remedy}"
             )
     if len(trees) != len(parses):
         counts = f"{path} has {len(parses)} parses and there are {len(trees)} gold trees"

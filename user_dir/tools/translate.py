@@ -117,10 +117,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "write to this file, which is there when all is done (default: standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help=help)
     add_data(parser, "--data", metavar="FOLDER")
-    help = "take text as it stands, tokenised and in subwords as the training data; write tokens. "
-    help += "The one way for data that data-prep did not prepare"
+    help = "the text is tokenised and in subwords already, like the training data; the output is tokens. "
+    help += "Required for data that data-prep did not prepare"
     parser.add_argument("--pretokenised", action="store_true", help=help)
-    help = "a further model to take the mean with; may be repeated"
+    help = "another model; the probabilities of all models are averaged; may be repeated"
     parser.add_argument("--ensemble", type=checkpoint, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)
     help = "length^A, or ((5 + length)/6)^A (default: fairseq)"

@@ -26,7 +26,7 @@ class Segmenter:
         codes: of subword-nmt; pieces that the dictionary lacks are split further, as subword-nmt does
         dictionary: of the binarised subwords
         dropout: p
-        longest: subwords that the model takes
+        longest: the most subwords of a sentence that the model accepts
     """
 
     def __init__(self, codes: BPE, dictionary: Dictionary, dropout: float, longest: int):
@@ -58,7 +58,8 @@ class Segmenter:
 class BPEDropout(BaseWrapperDataset):
     """`pairs`, with the sentences of `segmenters`' sides (source, target) segmented again in every epoch.
 
-    Batches are made by the lengths of the binarised sentences, which are shorter (p = 0.1, 4,000 merges: by a seventh).
+    Batches are made from the lengths of the binarised sentences, which are shorter (by a seventh with p = 0.1 and 4,000
+    merges).
     """
 
     def __init__(self, pairs: LanguagePairDataset, segmenters: dict[str, Segmenter], seed: int):

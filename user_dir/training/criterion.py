@@ -8,8 +8,8 @@ e = ε / (V − 1),
 
 because the weights of lse add up to 1. fairseq computes log-probabilities for all tokens, and about ten tensors of that
 size for the loss and its gradient. Here logits exist for one chunk of tokens at a time, not for padding, and the
-gradient is computed from them at once. Σ_v z_v = h Σ_v W_v needs no pass over the logits, and neither does the constant
-e of the gradient.
+gradient is computed from them at once. Σ_v z_v = x Σ_v W_v, with the features x of the token, needs no pass over the
+logits, and neither does the constant e of the gradient.
 """
 
 import functools
@@ -32,7 +32,7 @@ CHUNK = 2**23  # logits at a time; with fewer, W and its gradient for 37,000 wor
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """fairseq's label_smoothed_cross_entropy: the same options, loss, gradients (up to rounding) and log.
 
-    fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, weights in float16
+    fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, float16 and --amp
     (where the loss is scaled before its gradient is computed), models with another output layer than fairseq's plain
     projection or another call than its Transformer's, and pytorch_ddp with --find-unused-parameters, which considers a
     projection outside the model's own call unused.
@@ -105,7 +105,7 @@ class ProjectedLoss(torch.autograd.Function):
             # The chunks are added up in float32, even where the parameters are half-precision numbers.
             grad_w = (-e * sum_x).expand_as(weight).to(torch.promote_types(weight.dtype, wide), copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
-        # On a GPU 4,096 tokens are 3 chunks of 30 kernels instead of 18.
+        # On a GPU, 4,096 tokens take 3 chunks instead of 18; each chunk is about 30 kernels.
         size = max(1, CHUNK * (1 if x.device.type == "cpu" else 8) // vocabulary)
         buffer = x.new_empty(min(size, tokens), vocabulary)  # new memory for each chunk would cost a tenth of the time
         for start in range(0, tokens, size):

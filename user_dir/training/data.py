@@ -20,8 +20,8 @@ from ..errors import InputError
 from .validation import sample
 
 
-class DataSet(NamedTuple):
-    """One side of a data set."""
+class DataSide(NamedTuple):
+    """One side, source or target, of a data set."""
 
     path: pathlib.Path  # its index, PART.SOURCE-TARGET.LANGUAGE.idx
     part: str  # as in the file's name, such as train1: in validation fairseq does not read valid1
@@ -68,16 +68,16 @@ def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str =
                 yield path
 
 
-def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[DataSet]:
-    """Those of `parts`, each a folder and a name."""
+def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[DataSide]:
+    """Both sides of each data set in `parts`, which are pairs of a folder and a name."""
     pair = task.cfg.source_lang, task.cfg.target_lang
     for folder, part in parts:
         for side, language in zip(("source", "target"), pair):
             for path in parts_of(folder, part, pair, language):
-                yield DataSet(path, path.name.partition(".")[0], side, getattr(task, f"{side}_dictionary"))
+                yield DataSide(path, path.name.partition(".")[0], side, getattr(task, f"{side}_dictionary"))
 
 
-def data_fault(data: DataSet) -> str | None:
+def data_fault(data: DataSide) -> str | None:
     """The reason why `data` is damaged or does not match its dictionary; None if it is usable."""
     path, text, dictionary = data.path, data.text, data.dictionary
     if infer_dataset_impl(str(path.with_suffix(""))) is None:
@@ -96,7 +96,7 @@ def data_fault(data: DataSet) -> str | None:
     return None
 
 
-def batch_fault(data: DataSet, options, task_cfg) -> str | None:
+def batch_fault(data: DataSide, options, task_cfg) -> str | None:
     """The reason why no sentence of `data` can be trained on; None if one can."""
     index = data.index()  # `sizes` is a part of it, and is gone when it is deleted
     if index is None:
@@ -106,11 +106,11 @@ def batch_fault(data: DataSet, options, task_cfg) -> str | None:
         limits[f"--max-{data.side}-positions"] = getattr(task_cfg, f"max_{data.side}_positions")
     for option, most in limits.items():
         if most is not None and most < (shortest := index.sizes.min()):
-            return f"{option} {most}: the shortest sentence of {data.text} has {shortest}: give at least as many"
+            return f"{option} {most}: the shortest sentence of {data.text} has {shortest} subwords: give no fewer"
     return None
 
 
-def validation_fault(data: DataSet, options, task_cfg) -> str | None:
+def validation_fault(data: DataSide, options, task_cfg) -> str | None:
     """The reason why fairseq's first validation on `data` would fail; None if it would not."""
     index, side = data.index(), data.side
     if index is None:
@@ -123,7 +123,7 @@ def validation_fault(data: DataSet, options, task_cfg) -> str | None:
     if options.skip_invalid_size_inputs_valid_test:
         sizes = sizes[sizes <= positions]
     longest = sizes.max(initial=0)
-    text = f"the longest sentence of {data.text} has {longest}"
+    text = f"the longest sentence of {data.text} has {longest} subwords"
     if longest > positions:
         remedy = "add --skip-invalid-size-inputs-valid-test to leave longer ones out of validation"
         return f"--max-{side}-positions {positions}: {text}: {remedy}"

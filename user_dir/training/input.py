@@ -19,7 +19,13 @@ from ..errors import InputError, flag
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
-RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model gets better
+RISES = {
+    "loss": False,
+    "nll_loss": False,
+    "ppl": False,
+    "accuracy": True,
+    "bleu": True,
+}  # whether a metric rises as a model improves
 
 
 def held_out_parts(options) -> list[str]:
@@ -38,7 +44,8 @@ def refuse_input(options, task, model_options=None) -> None:
     """Refuses `options` of fairseq-train that `task` cannot train with, those of its model, and unusable data.
 
     Raises:
-        InputError: lists all faults, and says what to change
+        InputError: lists the faults and says what to change; of sentences' lengths, only the first for training and
+            the first for validation
     """
     faults = []
     if options.optimizer is None:
@@ -49,7 +56,7 @@ def refuse_input(options, task, model_options=None) -> None:
     if flattened and not torch.cuda.is_available():
         faults.append("--fp16 needs a GPU: train with --autocast bf16")
     if task.cfg.num_batch_buckets:
-        faults.append("--num-batch-buckets is for TPUs, and fails with numpy's present version: omit it")
+        faults.append("--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it")
     if task.cfg.valid_pairs < 0:
         faults.append(f"--valid-pairs {task.cfg.valid_pairs}: give a number of pairs, or 0 for all")
     counts = [
@@ -89,7 +96,7 @@ def refuse_input(options, task, model_options=None) -> None:
 
 
 def evaluation_faults(options, task_cfg) -> Iterator[str]:
-    """What is wrong with the choice of the best checkpoint and with --eval-bleu.
+    """Yields the faults in the choice of the best checkpoint and in --eval-bleu.
 
     fairseq would fail in the first validation, before it has saved anything, or keep the worst checkpoint.
     """

@@ -28,8 +28,9 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 def prepare_last_checkpoint(options, task) -> None:
     """Makes fairseq-train with `options` and `task` continue where its checkpoint stopped.
 
-    With --update-epoch-batch-itr True it goes on as if it had not stopped; otherwise fairseq makes other batches if it
-    stopped after the first epoch. A half-written checkpoint_last.pt is replaced; a complete file is only read.
+    With --update-epoch-batch-itr True the training continues as if it had not stopped. Without it, fairseq makes other
+    batches if the training stopped after its first epoch. A half-written checkpoint_last.pt is replaced; a complete
+    file is only read.
 
     Raises:
         InputError: if no complete checkpoint can replace a half-written one
@@ -61,10 +62,10 @@ def is_half_written(path: pathlib.Path) -> bool:
 
 
 def repair(last: pathlib.Path) -> None:
-    """Replaces `last` by a copy of the newest other checkpoint."""
+    """Replaces `last` with a copy of the newest complete checkpoint; raises InputError if there is none."""
     complete = [path for path in last.parent.iterdir() if SAVED.fullmatch(path.name) and not is_half_written(path)]
     if not complete:
-        reason = "is half written, and there is no other checkpoint: remove it and train from the beginning"
+        reason = "is half written, and there is no complete checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
     newest = max(complete, key=lambda path: load(path)["optimizer_history"][-1]["num_updates"])
     partial = last.with_name(last.name + ".tmp")

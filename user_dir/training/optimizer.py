@@ -3,9 +3,9 @@
 The update is that of fairseq's `adam` (decoupled weight decay, as in torch's AdamW) except for the place of ε: it is
 added to √(v/(1 − β₂ᵗ)) as in the paper, where fairseq adds it to √v.
 
-κ and α of the Weighted Transformer (Ahmed et al. 2017, section 4) form a separate group: their learning rate depends
-only on the number of the update, not on --lr-scheduler; it is 0 for the last updates; there is no weight decay; after
-each update they are projected onto the simplex. The group counts its updates in the optimizer's checkpoint, so that a
+κ and α of the Weighted Transformer (Ahmed et al. 2017, section 4) form a separate group. Their learning rate depends
+on the number of the update, not on --lr-scheduler, and is 0 for the last updates. They have no weight decay. After each
+update they are projected onto the simplex. The group counts its updates in the optimizer's checkpoint, so that a
 resumed run continues exactly and updates skipped for overflow do not count.
 """
 
@@ -92,7 +92,7 @@ class FusedAdam(FairseqAdam):
         """As fairseq's, but with one kernel for the norms of all gradients.
 
         Raises:
-            InputError: if the norm is not finite and the training cannot go on with a smaller scale of the loss
+            InputError: if the norm is not finite and a smaller scale of the loss cannot help
         """
         grads = [p.grad for p in self.params if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads, dtype=torch.float32)))

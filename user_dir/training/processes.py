@@ -1,4 +1,4 @@
-"""Processes: refuses settings with which several would not train one model; ends them with torchrun, and in order."""
+"""Processes: refuses settings with which several would not train one model, and ends them as they should end."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ def stop_loading(seconds: float = 10) -> None:
     last = time.monotonic() + seconds
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
-            thread._max_len = 0  # it ends after the batch at hand
+            thread._max_len = 0  # it ends after its current batch
             while thread.is_alive() and time.monotonic() < last:
                 with contextlib.suppress(queue.Empty):
                     thread._queue.get_nowait()  # it may be waiting for room

@@ -144,7 +144,7 @@ class Branched:
     def sublayer(self, x, norm, attention, key=None, **kwargs):
         """Attention from x [T, B, d] to `key` [S, B, d_encoder] (default: x itself), with residual and `norm`.
 
-        Returns [T, B, d] and the attention weights.
+        Returns [T, B, d] and the attention weights, as MultiheadAttention does.
         """
         query = norm(x) if self.normalize_before else x
         key = query if key is None else key
@@ -183,7 +183,10 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
         need_attn=False,
         need_head_weights=False,
     ):
-        """As fairseq's, without `prev_…_state`: x [T, B, d], encoder_out [S, B, d_encoder] → x, weights, None."""
+        """As fairseq's, without `prev_…_state`: x [T, B, d], encoder_out [S, B, d_encoder].
+
+        Returns x [T, B, d], the weights of encoder–decoder attention, and None.
+        """
         x, _ = self.sublayer(
             x,
             self.self_attn_layer_norm,

@@ -58,7 +58,7 @@ class TransformerModel(TransformerModelBase):
             refuse_training(args)
         model = super().build_model(cfg, task)
         model.decoder.learns_alignment = getattr(getattr(task, "cfg", None), "load_alignments", False)
-        compute_by_ours(model)
+        use_our_modules(model)
         for name, parameter in model.named_parameters():
             parameter.name_in_model = name  # for the optimizer's messages
         if learned:
@@ -92,7 +92,7 @@ class TransformerModel(TransformerModelBase):
         """Called by fairseq before each update.
 
         Raises:
-            InputError: if no optimizer keeps κ and α as the paper does
+            InputError: unless an optimizer trains κ and α as in the paper
         """
         super().set_num_updates(num_updates)
         # The first number is 0, or that of a checkpoint that has just been loaded, when there is no optimizer yet.
@@ -103,9 +103,10 @@ class TransformerModel(TransformerModelBase):
 
     @property
     def full_context_alignment(self) -> bool:
-        """Whether fairseq's generator has to run the decoder on whole hypotheses to print alignments.
+        """Whether fairseq's generator must run the decoder on whole hypotheses to print alignments.
 
-        It has to if decoding keeps no attention weights; its hub interface requests alignments when that is settled.
+        It must if decoding keeps no attention weights: fairseq's hub interface asks for alignments only after
+        `make_generation_fast_` has decided that.
         """
         return not self.decoder.need_attention
 
@@ -183,10 +184,10 @@ class TransformerDecoder(TransformerDecoderBase):
         self.need_attention = bool(need_attn)
 
 
-def compute_by_ours(model: nn.Module) -> None:
-    """Replaces the class of each module of `model` that is exactly one of COMPUTED_BY's, not of a subclass.
+def use_our_modules(model: nn.Module) -> None:
+    """Gives each module of `model` whose class is exactly a key of COMPUTED_BY, not a subclass, our class instead.
 
-    Dropout is named after the class of fairseq's that has it there, for --retain-dropout-modules.
+    Each Dropout gets the name of the class that has it in fairseq, by which --retain-dropout-modules selects it.
     """
     for name, module in model.named_modules():
         module.__class__ = COMPUTED_BY.get(type(module), type(module))

@@ -13,9 +13,9 @@ Transformer's residual connections and does not say where. With x = Q, the block
     shared      the Transformer's two sublayers                                      heads.py
 
 In the first two forms only linear maps lie between head_i and W1_i (in per_branch after the division by one σ per
-token, see residual.py), so κ_i W^O_i W1_i is one d_v × d_ff/M matrix. Multiplying W^O_i and W1_i first costs about as
-much as W^O · W1 once, and saves most of their cost for every token. Σ_i α_i (…) W2_i is one product over all hidden
-units.
+token, see residual.py), so κ_i W^O_i W1_i is one d_v × d_ff/M matrix. Multiplying W^O_i and W1_i first costs, once a
+pass, an M-th of the product W^O · W1, and saves most of the cost of both for every token. Σ_i α_i (…) W2_i is one
+product over all hidden units.
 
 Shapes: N tokens, M branches, d = d_model, d_ff width of all FFN_i together, f = d_ff / M.
 """
@@ -120,12 +120,12 @@ class BranchedAttention(BranchWeightedAttention):
 
         Decoding multiplies W^O_i W1_i once it has seen enough tokens for that to pay.
         """
-        constants = {} if incremental_state is None else cache_of(self, incremental_state).constants
-        tokens += constants.get("tokens", 0)
-        matrices = constants.get("matrices") or self.apply_branch_weights()
+        kept = {} if incremental_state is None else cache_of(self, incremental_state).kept
+        tokens += kept.get("tokens", 0)
+        matrices = kept.get("matrices") or self.apply_branch_weights()
         if matrices.folded is None and self.folding_pays(tokens):
             matrices = matrices._replace(folded=matrices.w_o @ matrices.w1)
-        constants |= {"tokens": tokens, "matrices": matrices}
+        kept |= {"tokens": tokens, "matrices": matrices}
         return matrices
 
     def apply_branch_weights(self) -> "Matrices":
@@ -180,7 +180,10 @@ def by_branch(x: Tensor, branches: int) -> Tensor:
 
 
 class Matrices(NamedTuple):
-    """The matrices and biases of a branched attention, with κ and α in them."""
+    """The matrices and biases of a branched attention, with κ and α in them.
+
+    In ResidualBranchedAttention M κ_i and M α_i stand for κ_i and α_i, w1 includes the LayerNorm, and b2 is its b2.
+    """
 
     w_o: Tensor  # [M, h/M · d_v, d]: κ_i W^O_i, as FFN_i sees it
     w1: Tensor  # [M, d, f]: W1_i

@@ -91,7 +91,7 @@ class BranchWeightedAttention(MultiheadAttention):
             draws = [torch.empty_like(w).exponential_() for w in weights]  # uniform over the simplex
             weights = tuple(draw / draw.sum() for draw in draws)
         if self.top:
-            # Of equal ones, the first on any device.
+            # Among equal α_i the first is kept, on any device.
             best = weights[1].argsort(descending=True, stable=True)[: self.top]
             kept = torch.zeros_like(weights[1]).index_fill(0, best, 1.0)
             weights = tuple(w * kept for w in weights)
@@ -110,7 +110,13 @@ class WeightedHeads(BranchWeightedAttention):
 
 
 class WeightedLinear(nn.Linear):
-    """--branch-residual shared, second half: W2 of Σ_i M α_i FFN_i, all parts of one FFN; α is in `attention`."""
+    """--branch-residual shared, second half: W2 [d, d_ff], b2 [d] of Σ_i M α_i FFN_i, as one FFN; α is in `attention`.
+
+    Maps [T, B, d_ff] to [T, B, d].
+
+    Raises:
+        InputError: if d_ff is not divisible by the branches
+    """
 
     def __init__(self, in_features: int, out_features: int, attention: WeightedHeads):
         refuse_uneven(in_features, "an FFN of width {}", attention.branches)
@@ -132,7 +138,7 @@ def refuse_uneven(number: int, unit: str, branches: int) -> None:
     """Raises InputError if the branches do not divide a number, whose unit is, for example, "{} heads"."""
     if number % branches:
         reason = f"{unit.format(number)} cannot be divided among {branches} branches (Ahmed et al. 2017, eq. 5 to 7)"
-        raise InputError(f"{reason}: change --branches or the size")
+        raise InputError(f"{reason}: change --branches, the heads or d_ff")
 
 
 def branched_blocks(model: nn.Module) -> dict[str, nn.Module]:

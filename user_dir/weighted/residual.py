@@ -45,7 +45,9 @@ from .attention import BranchedAttention, Matrices
 class ResidualBranchedAttention(BranchedAttention):
     """Attention in which each branch's FFN also receives the block's input, by the formula above; [T, B, d].
 
-    Matrices and biases are the base's; `norm` is the LayerNorm that the base has before or after its FFN.
+    Parameters besides those of MultiheadAttention and κ, α [M], all as in the base:
+        fc1.weight [d_ff, d], fc1.bias [d_ff]; fc2.weight [d, d_ff], fc2.bias [d]
+        norm.weight, norm.bias [d]: the LayerNorm that the base has before or after its FFN
 
     Args:
         residual_dropout: the dropout probability of both masks

@@ -8,7 +8,7 @@ In chronological order:
    FP16Optimizer copies that attribute to its float32 parameters, unless it flattens all parameters into one.
 3. `FusedAdam` puts the parameters with that attribute into a separate group, and sets `adopted`.
 4. Before each update fairseq calls `TransformerModel.set_num_updates`, which refuses to train unless `adopted` is set
-   (`require_adopted`): step 1 could not see the optimizer, or its parameters have lost the attribute.
+   (`require_adopted`): step 1 cannot see an optimizer that is made elsewhere, and flattening loses the attribute.
 5. `FusedAdam.step` updates κ and α with the rate of `learning_rate`, projects them onto the simplex (simplex.py), and
    counts the update in its checkpoint. `BranchLog` (log.py) shows them in fairseq's log.
 """

@@ -7,7 +7,7 @@ from torch import nn
 
 from user_dir.kernels import products
 from user_dir.kernels.products import Linear, linear
-from user_dir.transformer.model import compute_by_ours
+from user_dir.transformer.model import use_our_modules
 
 
 @pytest.fixture
@@ -89,5 +89,5 @@ def test_layers_of_a_kind_of_their_own_are_left():
         pass
 
     model = nn.Sequential(nn.Linear(2, 2), Own(2, 2))
-    compute_by_ours(model)
+    use_our_modules(model)
     assert [type(module) for module in model] == [Linear, Own]

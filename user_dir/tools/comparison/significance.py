@@ -94,7 +94,7 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
         raise InputError(f"there is only one system: {remedy}")
     baseline = args.baseline or next(iter(files))
     if baseline not in files:
-        raise InputError(f"--baseline {baseline} is none of the systems ({', '.join(files)})")
+        raise InputError(f"--baseline {baseline} is none of the systems: name one of {', '.join(files)}")
     runs, language = read_runs([path for paths in files.values() for path in paths], args)
     used, remaining, systems = metrics(runs, language), iter(runs), []
     for name, paths in files.items():
@@ -167,7 +167,7 @@ def buckets(path: pathlib.Path | None, references: list[str], bounds: list[int] 
     """
     lines = read_lines(path) if path else references
     if len(lines) != len(references):
-        raise InputError(f"{path} has {len(lines)} lines and there are {len(references)} segments")
+        raise InputError(f"{path} has {len(lines)} lines and there are {len(references)} segments: name another file")
     lengths = np.array([len(line.split()) for line in lines])
     if bounds is None:
         bounds = np.quantile(lengths, [0.2, 0.4, 0.6, 0.8], method="inverted_cdf").tolist()

@@ -45,7 +45,7 @@ def refuse_repeated(paths: list[pathlib.Path]) -> None:
     places = [path.resolve() for path in paths]
     for path, place in zip(paths, places):
         if places.count(place) > 1:
-            raise InputError(f"{path} is given twice")
+            raise InputError(f"{path} is given twice: name each file once")
 
 
 def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
@@ -113,7 +113,7 @@ def exit_in_one_line(tool: str):
 
 
 def table(head: list[str], rows: list[list[str]], texts: int = 1) -> str:
-    """A Markdown table; the first `texts` columns are no numbers. No text, such as a file's name, ends its cell."""
+    """A Markdown table; the first `texts` columns hold text, the others numbers. Cells may have line ends and |."""
     lines = [head, ["---"] * texts + ["---:"] * (len(head) - texts), *rows]
     cells = [[" ".join(text.splitlines()).replace("|", "\\|") for text in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

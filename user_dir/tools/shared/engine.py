@@ -76,7 +76,7 @@ def why_torch(args: argparse.Namespace, export: pathlib.Path) -> str | None:
         if args.nbest:  # CTranslate2 finds the same best translation, but may find other ones after it
             return "--nbest is given"
         if args.device not in (None, "cpu") or (args.device is None and get_cuda_device_count()):
-            return "it uses the GPU"
+            return "torch uses the GPU"
     return None
 
 
@@ -94,7 +94,8 @@ def opened(args: argparse.Namespace) -> TextTranslator:
     export = checkpoint.parent / EXPORT
     reason = why_torch(args, export)
     if reason and args.engine == "ctranslate2":
-        remedy = f"leave that out, or export it: nmt-export-ctranslate2 {checkpoint} --output {export}"
+        export_it = f"export it again: nmt-export-ctranslate2 {checkpoint} --output {export}"
+        remedy = f"omit {option}" if (option := only_torch(args)) else export_it
         raise InputError(f"--engine ctranslate2: {reason}: {remedy}")
     if reason:
         with imported_when_called("sklearn", "sklearn.metrics", "scipy.stats"):

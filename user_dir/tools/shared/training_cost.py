@@ -55,7 +55,7 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     """
     checkpoint = next(filter(pathlib.Path.is_file, map(log.with_name, (AVERAGE, LAST))), None)
     if checkpoint is None:
-        raise InputError(f"there is no {AVERAGE} or {LAST} beside {log}, which says whose operations to count")
+        raise InputError(f"there is no {AVERAGE} or {LAST} beside {log} to count operations of: omit --cost")
     if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
         raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")
     (model,), task, _ = load_models([checkpoint], data_of([checkpoint]), autocast="off")

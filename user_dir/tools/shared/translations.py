@@ -48,11 +48,12 @@ def read_lines(path: pathlib.Path) -> list[str]:
         with smart_open(str(path), encoding="utf-8-sig") as file:
             lines = [line.rstrip() for line in file]
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8 (byte {error.start})") from error
+        raise InputError(f"{path} is not text in UTF-8 (byte {error.start}): convert it with iconv") from error
     except (OSError, EOFError, zlib.error) as error:  # the latter two of damaged .gz files
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read: {reason}: name another file") from error
     if not any(lines):
-        raise InputError(f"{path} is empty")
+        raise InputError(f"{path} is empty: name another file")
     return lines
 
 
