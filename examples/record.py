@@ -186,16 +186,12 @@ def record(run: pathlib.Path) -> dict:
     }
 
 
-def kept_scores(before: pathlib.Path, corpus: dict) -> dict:
-    """The scores in an earlier record of the same corpus, to which nmt-score --record may have added some."""
-    earlier = read_record(before) if before.exists() else {}
-    return earlier.get("scores", {}) if earlier.get("corpus") == corpus else {}
-
-
 def end(run: pathlib.Path) -> None:
-    found = record(run)
-    found["scores"] = kept_scores(run / RECORD, found["corpus"]) | found["scores"]
-    write_record(run / RECORD, found)
+    found, path = record(run), run / RECORD
+    earlier = read_record(path) if path.exists() else {}
+    if earlier.get("corpus") == found["corpus"]:  # nmt-score --record may have added scores
+        found["scores"] = earlier.get("scores", {}) | found["scores"]
+    write_record(path, found)
 
 
 @exit_in_one_line("record.py")

@@ -100,7 +100,10 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
                 line = " | ".join([ended, *(job.progress() for job in running)])
                 print(f"\r{line:{before}}" if terminal else line, end="" if terminal else "\n", flush=True)
     finally:
-        end(running)
+        for job in running:
+            job.process.terminate()
+        for job in running:
+            job.process.wait()
     return failed
 
 
@@ -114,13 +117,6 @@ def finish(job: Running) -> str | None:
     except InputError as error:
         return str(error)
     return None
-
-
-def end(running: list[Running]) -> None:
-    for job in running:
-        job.process.terminate()
-    for job in running:
-        job.process.wait()
 
 
 @exit_in_one_line("train.py")

@@ -26,13 +26,12 @@ from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .serving.search_settings import faults
 from .training.bpe_dropout import with_bpe_dropout
-from .training.data import refuse_folder
+from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
 from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes, stop_loading
 from .training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
-from .training.validation import Sample
 from .transformer.model import TransformerModel
 
 

@@ -59,16 +59,9 @@ def binarise(text: Path, dictionary_path: Path, prefix: Path) -> dict[str, int]:
 
 
 def make_data_bin(
-    texts: Path,
-    folder: Path,
-    source: str,
-    target: str,
-    joined: bool,
-    workers: Executor,
-    given: Sequence[Path] | None,
+    texts: Path, folder: Path, languages: Sequence[str], joined: bool, workers: Executor, given: Sequence[Path] | None
 ) -> dict:
     """The `given` dictionaries or those of the training texts in `texts`, then all its texts as binary data sets."""
-    languages = (source, target)
     dictionaries = [folder / f"dict.{language}.txt" for language in languages]
     if given:
         sizes = [write_lines(path, read_lines(known)) + SPECIAL for known, path in zip(given, dictionaries)]
@@ -81,7 +74,7 @@ def make_data_bin(
     jobs = {}
     for part in PARTS:
         for language, dictionary in zip(languages, dictionaries):
-            prefix = folder / f"{part}.{source}-{target}.{language}"
+            prefix = folder / f"{part}.{'-'.join(languages)}.{language}"
             name = f"{part}.{language}"
             jobs[name] = workers.submit(binarise, texts / name, dictionary, prefix)
     return totals | {name: job.result() for name, job in jobs.items()}

@@ -162,6 +162,9 @@ def read_registry(registry: Path) -> dict:
         raise PreparationError(f"{registry}: not readable as a registry of corpora: {error}") from None
     for name, record in known.items():
         try:
+            for file, source in record["files"].items() if "address" in record else ():
+                if not source.keys() & {"url", "package"}:
+                    source["url"] = record["address"] + file
             fault = _fault(record)
         except (AttributeError, KeyError, TypeError, IndexError):
             fault = "not of the form of a corpus"

@@ -1,7 +1,7 @@
 """The first stage: reads sentence pairs from their source, cleans and splits them, and writes untokenised text."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .cleaning import Cleaner, remedy, without_repeats
@@ -10,6 +10,7 @@ from .errors import PreparationError
 from .parallel import progress
 from .splitting import LEAKAGE, Pair, held_out, sample, without_leakage
 from .text import read_lines, tidy, write_columns, write_lines
+from .tokenising import tokeniser
 
 
 def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int | None, most: int | None) -> dict:
@@ -49,17 +50,17 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     return {"in": total, "dropped": dropped, **counts}
 
 
-def extract_as_published(
-    source: Corpus, folder: Path, cleaner: Cleaner, tokenise: Callable[[Pair], Pair], most: int | None
-) -> dict:
+def extract_as_published(source: Corpus, folder: Path, cleaner: Cleaner, most: int | None) -> dict:
     """Writes the parts of a corpus with a published split: every n-th pair is for validation, the others for training.
 
-    Lengths are counted in tokens (`tokenise`) before the split. Duplicates stay, and so do training pairs that share a
+    Lengths are counted in tokens before the split. Duplicates stay, and so do training pairs that share a
     sentence with a held-out pair, because scores are compared with published ones.
     """
     whole = folder / "whole.tsv"
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
-    clean = write_lines(whole, ("\t".join(pair) for pair in pairs if not cleaner.drops(tokenise(pair))))
+    tokenisers = [tokeniser(language, normalise=False) for language in source.languages]
+    split = ((pair, tuple(tokenise(text) for tokenise, text in zip(tokenisers, pair))) for pair in pairs)
+    clean = write_lines(whole, ("\t".join(pair) for pair, tokens in split if not cleaner.drops(tokens)))
 
     def rows(validate: bool) -> Iterator[Pair]:
         numbered = enumerate(_rows(whole, "raw writing"), 1)

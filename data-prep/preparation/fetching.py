@@ -8,7 +8,6 @@ import subprocess
 import sys
 import urllib.parse
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,26 +38,21 @@ class Remote:
 
 def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     """The local file, verified: from the mirror folder if there is one, else from the cache, else downloaded."""
-    if mirror is None:
-        key = remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest()
-        return cached(cache / key[:16] / remote.name, remote, lambda file: download_verified(remote, file))
-    file, compressed = mirror / remote.name, mirror / f"{remote.name}.gz"
-    if file.is_file():
-        verify(file, remote)
-        return file
-    if not compressed.is_file():
-        place = remote.url or f"package {remote.package}"
-        raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
-    copy = cache / sha256(compressed)[:16] / remote.name
-    return cached(copy, remote, lambda file: decompress_verified(compressed, remote, file))
-
-
-def cached(file: Path, remote: Remote, bring: Callable[[Path], Path]) -> Path:
-    """The file, verified; if missing, one process at a time gets it by `bring`, which verifies it."""
+    key, compressed = remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest(), None
+    if mirror is not None:
+        file, compressed = mirror / remote.name, mirror / f"{remote.name}.gz"
+        if file.is_file():
+            verify(file, remote)
+            return file
+        if not compressed.is_file():
+            place = remote.url or f"package {remote.package}"
+            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
+        key = sha256(compressed)
+    file = cache / key[:16] / remote.name
     if not file.is_file():
         with locked(file.with_name(f"{file.name}.lock"), str(file)):
             if not file.is_file():  # another process may have brought it meanwhile
-                return bring(file)
+                return decompress_verified(compressed, remote, file) if compressed else download_verified(remote, file)
     verify(file, remote)
     return file
 

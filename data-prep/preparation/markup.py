@@ -18,17 +18,12 @@ _NOTE = re.compile(r"<DIV>.*?</DIV>|<NOTE>.*?</NOTE>")
 def sentences(lines: Iterable[str], name: str) -> Iterator[str]:
     """Sentences of a text; its name tells its form: .sgm and .xml contain segments, train.tags.* IWSLT's talks."""
     if name.endswith((".sgm", ".xml")):
-        return _segments(lines, apostrophes=name.endswith(".xml"))
+        found = (segment[1].strip() for line in lines if (segment := _SEGMENT.search(line)))
+        # IWSLT's talks have ' in the training text and \u2019 in the test text.
+        return (text.replace("\u2019", "'") for text in found) if name.endswith(".xml") else found
     if name.rpartition("/")[2].startswith("train.tags."):
         return (_HEADING.sub("", line) for line in lines if not _NOT_SPOKEN.search(line))
     return iter(lines)
-
-
-def _segments(lines: Iterable[str], apostrophes: bool) -> Iterator[str]:
-    for line in lines:
-        if segment := _SEGMENT.search(line):
-            # IWSLT's talks have ' in the training text and \u2019 in the test text.
-            yield segment[1].strip().replace("\u2019", "'") if apostrophes else segment[1].strip()
 
 
 def verses(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str, str], str]]:

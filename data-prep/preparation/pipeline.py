@@ -23,7 +23,7 @@ from .locking import locked
 from .parallel import map_file, progress, start_worker
 from .stages import Stages
 from .text import read_lines, write_columns, write_lines
-from .tokenising import LANGUAGES, tokenise_lines, tokeniser
+from .tokenising import LANGUAGES, tokenise_lines
 
 VOCABULARY = "vocabulary"  # in bpe/, with --like or of own text: no subword is made that this dictionary lacks
 DISK_FACTOR = 8  # bytes written by all stages per byte of text; 7 were measured on Tatoeba
@@ -135,13 +135,20 @@ class Preparation:
         }
 
     def attribute(self) -> None:
-        """Writes and prints the attribution of the sentences."""
-        path = self.output / "ATTRIBUTION"
-        if self.source.attribution:
-            write_lines(path, attribution(self.source))
-            print(f"{self.source.attribution}. {self.source.licence}. See {path}")
-        else:
+        """Writes the text that must accompany the sentences, and prints their attribution."""
+        path, source = self.output / "ATTRIBUTION", self.source
+        if not source.attribution:
             path.unlink(missing_ok=True)  # from another corpus, prepared here earlier
+            return
+        lines = [source.title, source.attribution, source.homepage, f"Licence: {source.licence}"]
+        if "attribution" in source.columns:
+            lines.append("Line n of raw/PART.attribution names the contributors of line n of raw/PART.LANGUAGE.")
+        lines.append("Changes: Unicode composed, spaces folded, some pairs removed, the others split into parts;")
+        lines.append(
+            "tok/, clean/, bpe/ and data-bin/ hold them normalised, tokenised, in subwords (see manifest.json)."
+        )
+        write_lines(path, lines)
+        print(f"{source.attribution}. {source.licence}. See {path}")
 
     def check_space(self) -> None:
         """Raises a PreparationError if the disk is too full for all stages."""
@@ -155,12 +162,7 @@ class Preparation:
         self.source.fetch(self.cache, self.mirror)
         cleaner = Cleaner(self.max_length, self.max_ratio)
         if self.as_published:
-            tokenisers = [tokeniser(language, normalise=False) for language in self.source.languages]
-
-            def tokenise(pair: tuple[str, ...]) -> tuple[str, ...]:
-                return tuple(tokenise(text) for tokenise, text in zip(tokenisers, pair))
-
-            return extract_as_published(self.source, folder, cleaner, tokenise, self.max_pairs)
+            return extract_as_published(self.source, folder, cleaner, self.max_pairs)
         return extract(self.source, folder, cleaner, self.held_out, self.max_pairs)
 
     def tok(self, folder: Path) -> dict:
@@ -239,7 +241,7 @@ class Preparation:
         if self.like:
             names = [f"{VOCABULARY}.{language}" if self.separate_bpe else VOCABULARY for language in self.languages]
             given = [self.output / "bpe" / name for name in names]
-        return make_data_bin(self.output / "bpe", folder, *self.languages, not self.separate_bpe, self.pool, given)
+        return make_data_bin(self.output / "bpe", folder, self.languages, not self.separate_bpe, self.pool, given)
 
 
 def report(raw: dict, clean: dict) -> None:
@@ -261,16 +263,6 @@ def report(raw: dict, clean: dict) -> None:
 
 def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
-
-
-def attribution(source: Corpus | OwnFiles) -> list[str]:
-    """The text that must accompany the sentences."""
-    lines = [source.title, source.attribution, source.homepage, f"Licence: {source.licence}"]
-    if "attribution" in source.columns:
-        lines.append("Line n of raw/PART.attribution names the contributors of line n of raw/PART.LANGUAGE.")
-    lines.append("Changes: Unicode composed, spaces folded, some pairs removed, the others split into parts;")
-    lines.append("tok/, clean/, bpe/ and data-bin/ hold them normalised, tokenised, in subwords (see manifest.json).")
-    return lines
 
 
 def installed(package: str) -> str:

@@ -15,8 +15,8 @@ from fairseq.tasks.translation import TranslationTask
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, resident_memory
 from user_dir.training.bpe_dropout import BPEDropout
+from user_dir.training.data import Sample
 from user_dir.training.processes import stop_loading
-from user_dir.training.validation import Sample
 
 from support import OLD, training_options
 

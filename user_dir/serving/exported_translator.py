@@ -70,9 +70,8 @@ def read_facts(folder: pathlib.Path) -> dict:
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         facts = {"characters": "", "longest_output": facts["longest"], **facts}  # version 0.1 wrote neither
-        types = [
-            type(facts[name]) for name in ("source_lang", "target_lang", "characters", "longest", "longest_output")
-        ]
+        names = ("source_lang", "target_lang", "characters", "longest", "longest_output")
+        types = [type(facts[name]) for name in names]
         if types != [str, str, str, int, int] or min(facts["longest"], facts["longest_output"]) < 1:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -191,7 +190,5 @@ class ExportedTranslator(TextTranslator):
 
     def hypotheses(self, result) -> list[Hypothesis]:
         """The hypotheses in a result of CTranslate2."""
-        return [
-            Hypothesis(self.decode(" ".join(words)), log2(score))
-            for words, score in zip(result.hypotheses, result.scores)
-        ]
+        pairs = zip(result.hypotheses, result.scores)
+        return [Hypothesis(self.decode(" ".join(words)), log2(score)) for words, score in pairs]

@@ -50,11 +50,6 @@ def random(seed: int) -> Draw:
     return lambda branches: F.normalize(torch.empty(branches).exponential_(generator=generator), p=1, dim=0)
 
 
-def translations(translator: Translator, dataset: LanguagePairDataset, **search) -> list[str]:
-    found = translator.beam_search([dataset.src[number] for number in range(len(dataset))], **search)
-    return [translator.hypothesis(best).text for best, *_ in found]
-
-
 def losses(translator: Translator, dataset: LanguagePairDataset, max_tokens: int) -> dict[str, float]:
     """The values of the training's criterion on `dataset`, such as "loss" (bits a token) and "ppl"."""
     (model,), task = translator.models, translator.task
@@ -106,12 +101,14 @@ def main(arguments: list[str] | None = None) -> None:
     dataset = load_sentences(translator, args.subset)
     metric, references = scoring(translator, dataset, args)
     search = {"beam": args.beam, "lenpen": args.lenpen}
+    sources = [dataset.src[number] for number in range(len(dataset))]
     draws = {"learned": None, "uniform (1/M)": uniform, **{f"random, seed {seed}": random(seed) for seed in args.seeds}}
     print(f"{'branch weights':<20}{'BLEU':>6}{'loss':>8}{'perplexity':>12}")
     for row, draw in draws.items():
         for block in blocks if draw else []:
             replace(block, draw)
-        texts = translations(translator, dataset, max_tokens=args.max_tokens, **search)
+        found = translator.beam_search(sources, max_tokens=args.max_tokens, **search)
+        texts = [translator.hypothesis(best).text for best, *_ in found]
         points, values = metric.corpus_score(texts, [references]).score, losses(translator, dataset, args.max_tokens)
         print(f"{row:<20}{points:>6.1f}{values['loss']:>8.3f}{values['ppl']:>12.2f}", flush=True)
     used = search_settings(translator.kept, **search)

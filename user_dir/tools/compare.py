@@ -24,8 +24,7 @@ two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 wher
 import logging
 import pathlib
 
-from ..errors import InputError
-from ..files import refuse_missing_folder, write_text
+from ..files import refuse_output, write_text
 from .comparison.report import draw, report
 from .comparison.significance import TESTS, buckets, differences, read_systems
 from .shared.command import exit_in_one_line, new_parser
@@ -51,9 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import enables its debugging messages
     new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
-    if args.output.is_dir():
-        raise InputError(f"{args.output} is a folder: name the files to write, such as {args.output / 'comparison'}")
-    refuse_missing_folder(args.output)
+    refuse_output(args.output)
     systems, used = read_systems(args)
     parts = buckets(args.lengths_of, systems[0].runs[0].references, args.bounds)
     rows, signature = differences(systems, used, args.test)

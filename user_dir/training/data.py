@@ -1,4 +1,4 @@
-"""The binarised data of a training: which files they are, and why fairseq could not train on them.
+"""The binarised data of a training: which files they are, why fairseq could not train on them, and --valid-pairs.
 
 If data and dictionary do not match, or no sentence fits into a batch, fairseq's error comes from the data loader's
 thread and names no file. If a held-out sentence is too long, its error comes after the first epoch.
@@ -11,13 +11,29 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from fairseq.data import Dictionary
+from fairseq.data import BaseWrapperDataset, Dictionary, LanguagePairDataset
 from fairseq.data.data_utils import infer_language_pair
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from fairseq.utils import split_paths
 
 from ..errors import InputError
-from .validation import sample
+
+
+def sample(pairs: int, size: int) -> np.ndarray:
+    """Draws `size` indices below `pairs`, always the same."""
+    return np.random.RandomState(1).permutation(pairs)[:size]
+
+
+class Sample(BaseWrapperDataset):
+    """`pairs`, of which only `size` are visited: the same ones in each validation of every training."""
+
+    def __init__(self, pairs: LanguagePairDataset, size: int):
+        super().__init__(pairs)
+        self.chosen = sample(len(pairs), size)
+
+    def ordered_indices(self) -> np.ndarray:
+        indices = super().ordered_indices()
+        return indices[np.isin(indices, self.chosen)]
 
 
 class DataSide(NamedTuple):

@@ -43,10 +43,7 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     if options.ddp_backend == "fully_sharded":  # parameters have other names
         return
     model.upgrade_state_dict(state["model"])
-    there, here = (
-        {name: list(tensor.shape) for name, tensor in tensors.items()}
-        for tensors in (state["model"], model.state_dict())
-    )
+    there, here = ({name: list(x.shape) for name, x in of.items()} for of in (state["model"], model.state_dict()))
     differ = other_options(state, model)
     others = "".join(f" {flag(name)} {value}" for name, value in differ.items())
     arch = saved_options(state, "model").get("arch")

@@ -28,18 +28,6 @@ RISES = {
 }  # whether a metric rises as a model improves
 
 
-def held_out_parts(options) -> list[str]:
-    """The names of the data sets used in validation."""
-    return [] if options.disable_validation else options.valid_subset.split(",")
-
-
-def parts_read(options, task_cfg) -> list[tuple[pathlib.Path, str]]:
-    """The data sets used in training and validation, each a folder and a name; the first folder has held-out ones."""
-    folders = [*map(pathlib.Path, split_paths(task_cfg.data))]
-    held_out = ((folders[0], part) for part in held_out_parts(options))
-    return [*((folder, options.train_subset) for folder in folders), *held_out]
-
-
 def refuse_input(options, task, model_options=None) -> None:
     """Refuses `options` of fairseq-train that `task` cannot train with, those of its model, and unusable data.
 
@@ -59,10 +47,7 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append("--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it")
     if task.cfg.valid_pairs < 0:
         faults.append(f"--valid-pairs {task.cfg.valid_pairs}: give a number of pairs, or 0 for all")
-    counts = [
-        *((name, getattr(options, name)) for name in INTERVALS),
-        *(("update_freq", n) for n in options.update_freq),
-    ]
+    counts = [(name, getattr(options, name)) for name in INTERVALS] + [("update_freq", n) for n in options.update_freq]
     faults += [f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1]
     if not options.disable_validation:
         faults += evaluation_faults(options, task.cfg)
@@ -76,7 +61,9 @@ def refuse_input(options, task, model_options=None) -> None:
     if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
         faults.append(f"--autocast bf16 does not go with {given}, which computes in float16: omit one of them")
-    pair, parts = (task.cfg.source_lang, task.cfg.target_lang), parts_read(options, task.cfg)
+    pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
+    validated = [] if options.disable_validation else options.valid_subset.split(",")
+    parts = [(folder, options.train_subset) for folder in folders] + [(folders[0], part) for part in validated]
     data_faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"
         for folder, part in parts
@@ -87,7 +74,7 @@ def refuse_input(options, task, model_options=None) -> None:
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
-        held_out = [data for data in sets if data.part in held_out_parts(options)]
+        held_out = [data for data in sets if data.part in validated]
         trained = [data for data in sets if data not in held_out]
         faults += [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
         faults += [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]

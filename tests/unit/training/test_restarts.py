@@ -9,8 +9,8 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
 from user_dir.training import restarts
+from user_dir.training.data import Sample
 from user_dir.training.restarts import continue_patience, patience_so_far, seconds_so_far
-from user_dir.training.validation import Sample
 
 
 class Pairs(FairseqDataset):

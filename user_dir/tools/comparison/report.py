@@ -46,24 +46,18 @@ def trainings(systems: list[System]) -> list[str]:
         return []
     records = {name: [*map(read_record, of_system)] for name, of_system in files.items()}
     columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
-    rows = [
-        [
-            name,
-            *(
-                span([record[key] for record in of_system if isinstance(record.get(key), int | float)])
-                for key in columns.values()
-            ),
-        ]
-        for name, of_system in records.items()
-    ]
+    rows = []
+    for name, of_system in records.items():
+        rows.append([name, *(span([record.get(key) for record in of_system]) for key in columns.values())])
     first, *others = (record for of_system in records.values() for record in of_system)
     differ = [name for name in EQUAL if any(record.get(name) != first.get(name) for record in others)]
     warning = [f"**The trainings do not have the same {', '.join(differ)}**: see their {RECORD}."] if differ else []
     return [table(["training", *columns], rows), *warning]
 
 
-def span(numbers: list[int]) -> str:
-    """The smallest and the largest number."""
+def span(values: list) -> str:
+    """The smallest and the largest of the numbers among `values`."""
+    numbers = [value for value in values if isinstance(value, int | float)]
     return "–".join(f"{number:,}" for number in sorted({min(numbers), max(numbers)})) if numbers else "–"
 
 
