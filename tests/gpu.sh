@@ -18,6 +18,7 @@ if [ -n "${SITE:-}" ]; then
   make_command torchrun "python -m torch.distributed.run"
   export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(realpath "$SITE"):$project"
 fi
+extras=dev
 . "$project/examples/install/environment.sh"
 cd "$project"
 case ${1:--} in -*) set -- python tests/gpu.py "$@" ;; esac

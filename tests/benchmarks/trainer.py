@@ -35,14 +35,14 @@ COMMON = """--share-all-embeddings --label-smoothing 0.1 --clip-norm 1 --lr 5e-4
 SIDE = "--{0}-layers {1} --{0}-embed-dim {2} --{0}-ffn-embed-dim {3} --{0}-attention-heads {4}"
 
 
-def made_up(vocabulary: int, folder: pathlib.Path) -> pathlib.Path:
-    """A data-bin of 4,000 pairs of 5 to 50 words of that vocabulary."""
+def made_up(vocabulary: int, pairs: int, folder: pathlib.Path) -> pathlib.Path:
+    """A data-bin of that many pairs of 5 to 50 words of that vocabulary."""
     draw = random.Random(1)
     (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(vocabulary - 4)))
-    for split, pairs in (("train", 4000), ("valid", 20), ("test", 128)):
+    for split, size in (("train", pairs), ("valid", 20), ("test", 128)):
         for language in ("src", "tgt"):
             with open(folder / f"{split}.{language}", "w") as file:
-                for _ in range(pairs):
+                for _ in range(size):
                     print(*(f"w{draw.randrange(vocabulary - 4)}" for _ in range(draw.randint(5, 50))), file=file)
     prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
     command = ["fairseq-preprocess", "-s", "src", "-t", "tgt", *prefixes, "--joined-dictionary"]
@@ -59,6 +59,8 @@ def build_trainer(family: str, args, data: pathlib.Path) -> tuple[Trainer, objec
         words += [FAIRSEQS, "--arch", STOCK]
     else:
         words += [OURS, "--arch", f"{family}_{args.size}", "--autocast", args.autocast]
+    if "--fp16" in args.options.split() and family != STOCK and "branched_attention" in FAMILIES[family].options:
+        words.append("--fp16-no-flatten-grads")
     words = " ".join([*words, "--max-tokens", str(args.max_tokens), args.options]).split()
     words += [str(data), "--adam-betas", "(0.9, 0.98)"]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
@@ -111,7 +113,8 @@ def main() -> None:
     logging.disable(logging.INFO)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.size}, {args.max_tokens} tokens")
     with tempfile.TemporaryDirectory() as folder:
-        data = args.data or made_up(args.vocabulary, pathlib.Path(folder))
+        pairs = 4000 + args.updates * (args.rounds + 2) * args.max_tokens // 20  # enough batches for one epoch
+        data = args.data or made_up(args.vocabulary, pairs, pathlib.Path(folder))
         if args.alone:
             update(*build_trainer(args.alone, args, data), args.updates, [])
             print(f"{args.alone}: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

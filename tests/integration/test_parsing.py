@@ -1,9 +1,9 @@
 """Parsing through the commands: a treebank is prepared, a small model learns some of its grammar, parses are scored."""
 
 import re
-import runpy
 
 import pytest
+import sample_treebank
 
 from support import PROJECT, TRAINING, run
 
@@ -18,7 +18,7 @@ def percent(printed):
 
 @pytest.mark.slow
 def test_a_grammar_is_learned(command, tmp_path):
-    trees = runpy.run_path(str(DATA_PREP / "sample_treebank.py"))["trees"](4000)
+    trees = sample_treebank.trees(4000)
     short = [tree for tree in trees if tree.count("(") <= 22]
     assert len(short) > 700
     for part, some in (("train", short[100:]), ("valid", short[:50]), ("test", short[50:100])):

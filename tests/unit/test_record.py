@@ -3,28 +3,19 @@
 import json
 
 import pytest
-
-from support import PROJECT
+import record
 
 LINE = "| INFO | train_inner | epoch 001: 1 / 9 loss=5, wps=100.0, num_updates={update}, wall={wall}\n"
 
 
-@pytest.fixture
-def record(monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "examples"))
-    import record
-
-    return record
-
-
-def test_time_that_was_spent_twice_counts_twice(record, tmp_path):
+def test_time_that_was_spent_twice_counts_twice(tmp_path):
     log = tmp_path / "train.log"
     walls = [*range(10, 101, 10), *range(90, 201, 10)]  # killed after 100 s, continued from a checkpoint of 80 s
     log.write_text("".join(LINE.format(update=number, wall=wall) for number, wall in enumerate(walls)))
     assert record.training(log)["seconds"] == 210  # 220, but for what ran until the first line after the restart
 
 
-def test_a_run_has_one_corpus(record, tmp_path):
+def test_a_run_has_one_corpus(tmp_path):
     run, data = tmp_path / "run", tmp_path / "data-bin"
     run.mkdir()
     record.begin(run, data, ["recipe.sh"])  # before it is prepared
@@ -38,13 +29,13 @@ def test_a_run_has_one_corpus(record, tmp_path):
     assert len((run / "starts.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_damaged_list_of_starts_is_one_line(record, tmp_path):
+def test_a_damaged_list_of_starts_is_one_line(tmp_path):
     (tmp_path / "starts.jsonl").write_text('{"commit": "1"}\n{"com')
     with pytest.raises(SystemExit, match="record.py: .*starts.jsonl is damaged .*: remove the line"):
         record.begin(tmp_path, tmp_path / "no-data", ["recipe.sh"])
 
 
-def test_a_record_is_of_the_training_not_of_later_steps(record, tmp_path, monkeypatch):
+def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     data, run = tmp_path / "data", tmp_path / "run"
     for folder in (data, run):
         folder.mkdir()
@@ -65,7 +56,7 @@ def test_a_record_is_of_the_training_not_of_later_steps(record, tmp_path, monkey
     assert found["machine"] == {"cpu": "the first"} and found["starts"] == 2
 
 
-def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
+def test_scores_that_others_added_stay(tmp_path, monkeypatch):
     found = {"corpus": {"sha256": "1"}, "scores": {"sacreBLEU": {"score": 2.0}}}
     monkeypatch.setattr(record, "record", lambda run: json.loads(json.dumps(found)))
     earlier = {"sacreBLEU": {"score": 1.0}, "sacreBLEU of other.en": {"score": 3.0}}
@@ -75,14 +66,14 @@ def test_scores_that_others_added_stay(record, tmp_path, monkeypatch):
         assert json.loads((tmp_path / "run.json").read_text())["scores"] == kept | found["scores"]
 
 
-def test_a_folder_with_a_bar_in_its_name(record, tmp_path):
+def test_a_folder_with_a_bar_in_its_name(tmp_path):
     (tmp_path / "generate.log").touch()
     table = "| system | BLEU |\n| --- | ---: |\n| a\\|b/generate.log | 12.34 |\n\n- BLEU: `x`\n"
     (tmp_path / "score.txt").write_text(table)
     assert record.scores(tmp_path) == {"BLEU": {"score": 12.34, "signature": "x"}}
 
 
-def test_processors_of_one_name_are_told_apart(record, tmp_path):
+def test_processors_of_one_name_are_told_apart(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     for flags, widest in (("sse2", None), ("sse2 avx2 bmi2", "avx2"), ("avx512_bf16 avx2 avx512f", "avx512_bf16")):
         cpuinfo.write_text(f"processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: {flags}\n\n" * 2)
@@ -92,7 +83,7 @@ def test_processors_of_one_name_are_told_apart(record, tmp_path):
 
 
 @pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None), ("none", None)])
-def test_gpus_that_are_hidden_are_not_recorded(record, tmp_path, monkeypatch, visible, gpus):
+def test_gpus_that_are_hidden_are_not_recorded(tmp_path, monkeypatch, visible, gpus):
     (tmp_path / "nvidia-smi").write_text(
         '#!/bin/sh\nif [ "$3" = --id ]; then echo "$4"; else echo A; echo B; fi\n[ "$4" != none ]\n'
     )

@@ -7,17 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import tables
 
 from support import PROJECT
-
-
-@pytest.fixture
-def tables(monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "examples"))
-    import tables
-
-    return tables
-
 
 GROUP = {
     "scores": ["BLEU", "sign test"],
@@ -39,13 +31,13 @@ def test_no_page_is_older_than_its_records():
     assert done.returncode == 0, done.stderr
 
 
-def test_every_record_is_of_a_training_in_the_table(tables):
+def test_every_record_is_of_a_training_in_the_table():
     groups = tables.read_table()
     known = {training.record for group in groups for training in tables.trainings_of(group, groups)}
     assert {*tables.RESULTS.glob("*.json")} <= known
 
 
-def test_the_matrix_of_a_group(tables):
+def test_the_matrix_of_a_group():
     found = tables.trainings_of("group", {"group": GROUP})
     assert len({training.name for training in found}) == len(found) == 9
     assert found[0].name == "group.de.one.1" and [training.name[-1] for training in found] == [*"11111", *"2222"]
@@ -55,7 +47,7 @@ def test_the_matrix_of_a_group(tables):
     assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
 
 
-def test_a_mirror_is_for_the_groups_that_have_one(tables, tmp_path):
+def test_a_mirror_is_for_the_groups_that_have_one(tmp_path):
     """The quickstart would look there for its own corpus, and own-data.sh refuses it."""
     for group, folder in (({**GROUP, "mirror": "{FAMILY}"}, "one"), (GROUP, None)):
         variables, _ = tables.trainings_of("group", {"group": group})[0].command(tmp_path)
@@ -69,7 +61,7 @@ def test_a_reader_that_goes_away_ends_the_list_of_trainings():
         assert listed.stderr.read() == b"" and listed.wait() == 141
 
 
-def test_a_row_with_choices_has_every_combination(tables):
+def test_a_row_with_choices_has_every_combination():
     choices = [{"": "", "wide": "--dim 9"}, {"fast": "--lr 2", "slow": "--lr 1"}]
     row = {"families": ["one"], "seeds": [1], "word": "pre", "arguments": "--pre", "choices": choices}
     found = tables.trainings_of("group", {"group": {**GROUP, "rows": [row]}})
@@ -78,7 +70,7 @@ def test_a_row_with_choices_has_every_combination(tables):
     assert found[3].arguments == ["--warmup-updates", "2", "--pre", "--dim", "9", "--lr", "1"]
 
 
-def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
+def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     results = tmp_path / "examples/results"
     results.mkdir(parents=True)
     monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
@@ -106,7 +98,7 @@ def test_a_page_is_older_when_a_record_is_added(tables, monkeypatch, tmp_path):
     assert page.read_text() == text
 
 
-def test_the_table_of_families(tables, tmp_path):
+def test_the_table_of_families(tmp_path):
     groups = {
         "a": {**GROUP, "families": ["transformer", "relative_transformer"], "scores": ["loss", "BLEU"]},
         "b": {**GROUP, "scores": ["BLEU"], "front_page": {"nobody trained it": "de.{family}"}},
@@ -123,18 +115,18 @@ def test_the_table_of_families(tables, tmp_path):
     ]
 
 
-def test_a_page_that_names_another_table_is_refused(tables):
+def test_a_page_that_names_another_table_is_refused():
     with pytest.raises(KeyError, match="nothing"):
         tables.with_tables("<!-- table nothing -->\n<!-- end -->\n", {"group": GROUP})
 
 
-def test_the_lowest_validation_loss_is_a_score(tables):
+def test_the_lowest_validation_loss_is_a_score():
     record = {"validation": [{"loss": 4.3}, {"loss": 4.1}, {"loss": 4.2}], "scores": {"BLEU": {"score": 40.0}}}
     assert tables.score(record, tables.LOSS) == 4.1 and tables.score(record, "BLEU") == 40.0
     assert tables.score(record, "sign test") == ""  # trained without the published output
 
 
-def test_the_table_of_timed_commands(tables, tmp_path):
+def test_the_table_of_timed_commands(tmp_path):
     assert tables.commands_table(tmp_path) == tables.EMPTY
     record = {"family": "one", "autocast": "off", "threads": 2, "machine": {"cpu": "a CPU", "cores": 2}}
     record["figures"] = {"train": [[100.0, 150.0], [200.0, 200.0], [100.0, 200.0]], "translate": [[9.0, 3.0]]}

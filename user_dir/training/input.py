@@ -61,6 +61,9 @@ def refuse_input(options, task, model_options=None) -> None:
     if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
         faults.append(f"--autocast bf16 does not go with {given}, which computes in float16: omit one of them")
+    if options.amp and getattr(model_options, "checkpoint_activations", False):
+        reason = "which would compute layers again in float32"
+        faults.append(f"--amp does not go with --checkpoint-activations, {reason}: train with --autocast bf16")
     pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
     validated = [] if options.disable_validation else options.valid_subset.split(",")
     parts = [(folder, options.train_subset) for folder in folders] + [(folders[0], part) for part in validated]

@@ -1,11 +1,6 @@
-"""Makes data-prep's package importable, as it is for prepare.py, which lies beside it."""
-
-import sys
+"""For all tests of data-prep."""
 
 import pytest
-from unit.data_prep.support import DATA_PREP
-
-sys.path.insert(0, str(DATA_PREP))
 
 
 @pytest.fixture(autouse=True)

@@ -83,20 +83,6 @@ def test_bad_archives(capsys, tmp_path, archive, table, parts):
     assert_refused(run(capsys, tmp_path, *options), tmp_path, *parts)
 
 
-@pytest.mark.parametrize(
-    ("change", "parts"),
-    [
-        (lambda content: content[:-100], ["truncated", "of", "bytes; delete it and fetch it again"]),
-        (lambda content: content[:-1] + b"?", ["wrong checksum"]),
-    ],
-)
-def test_a_mirror_with_another_file(capsys, tmp_path, change, parts):
-    options = registry(tmp_path, GOOD)
-    file = tmp_path / "mirror" / "thing-1.tar.gz"
-    file.write_bytes(change(file.read_bytes()))
-    assert_refused(run(capsys, tmp_path, *options), tmp_path, "thing-1.tar.gz", *parts)
-
-
 def prepared(capsys, tmp_path, pairs, *arguments):
     """Status, output and warnings of a whole preparation."""
     for name, side in zip(("a.fr", "b.en"), zip(*pairs)):

@@ -64,11 +64,6 @@ def test_relative_positions_are_the_papers(size):
     assert (args.relative_positions, args.absolute_positions) == ("keys_and_values", "omit")
 
 
-def test_branches_are_the_papers():
-    """Ahmed et al. 2017, section 3: masked in the decoder."""
-    assert parse("--arch", "weighted_transformer_base").branched_attention == "self"
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_the_combination_is_both(size):
     relative, weighted = (FAMILIES[f"{name}_transformer"].options_of(size) for name in ("relative", "weighted"))

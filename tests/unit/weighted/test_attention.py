@@ -85,18 +85,12 @@ def test_heads_may_be_those_of_relative_attention(form):
     assert_same_with_gradients(actual, by_equation(module, x), module, x)
 
 
-def test_one_branch_with_a_residual_is_attention_and_ffn():
-    """κ = α = 1: y = MultiHead(x), y + FFN(LayerNorm(x + y)), with matrices as fairseq initialises them."""
+def test_matrices_begin_as_the_bases():
     module = block(ResidualBranchedAttention, branches=1)
     attention = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval()
     linear = torch.nn.Linear(FFN, MODEL)
     for ours, of_base in ((module.out_proj, attention.out_proj), (module.fc2, linear)):
         torch.testing.assert_close(ours.weight.std().float(), of_base.weight.std().float(), rtol=0.15, atol=0)
-    attention.load_state_dict(module.state_dict(), strict=False)
-    x = torch.randn(1, 20, MODEL, dtype=torch.float64)
-    y, _ = attention(x, x, x, need_weights=False)
-    expected = y + module.fc2(torch.relu(module.fc1(module.norm(x + y))))
-    torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
 
 
 def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(build):
