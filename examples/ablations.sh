@@ -58,7 +58,7 @@ done
 if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f 1)" | sort -u | wc -l)" = 1 ]; then
   fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
 fi
-[[ ${SEEDS:-1} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
+[[ " ${SEEDS:-1}" =~ ^(\ +(0|[1-9][0-9]*))+$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
 for list in SEEDS ROWS; do
   twice=$(tr -s ' ' '\n' <<< "${!list:-}" | sort | uniq -d | head -n 1)
   [ -z "$twice" ] || fail "${list/ROWS/ROWS or FAMILIES} is '${!list}', and names $twice twice"

@@ -11,6 +11,6 @@
 #   UPDATES=2400
 #   OUTPUT=runs/comparison.fr-en    a folder for each run, comparison.md and comparison.png
 . "$(dirname "$0")/shared/supervised.sh"
-export SEEDS=${SEEDS:-1 2 3} UPDATES=${UPDATES:-2400} ROWS=${FAMILIES:-}
+export SEEDS=${SEEDS:-1 2 3} UPDATES=${UPDATES:-2400} ROWS=${FAMILIES:-${ROWS:-}}
 export OUTPUT=${OUTPUT:-runs/comparison.${SOURCE:-fr}-${TARGET:-en}}
 exec bash "$(dirname "$0")/ablations.sh" families "$@"

@@ -32,10 +32,8 @@ def find(folder: pathlib.Path, language: str, part: str, published: bool = False
 def read(path: pathlib.Path) -> Pairs:
     lines = [line.split("\t") for line in lines_of(path)]
     for number, line in enumerate(lines, 1):
-        if len(line) != 2:
-            sys.exit(
-                f"g2p.py: {path}, line {number} has {len(line)} columns (separated by tabs), not 2: fetch it again"
-            )
+        if len(line) != 2 or not all(map(str.strip, line)):
+            sys.exit(f"g2p.py: {path}, line {number} is not a word and its sounds, separated by a tab: fetch it again")
     return [(left.strip(), right.strip()) for left, right in lines]
 
 

@@ -10,6 +10,9 @@ def lines_of(path: pathlib.Path) -> list[str]:
     """The lines of `path` without their ends; ends the command in one line if it cannot be read."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
-            return [line.rstrip("\n") for line in file]
+            lines = [*file]
+        if not lines or not lines[-1].endswith("\n"):
+            raise EOFError("it is empty, or cut off in its last line")
+        return [line.rstrip("\n") for line in lines]
     except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {path} cannot be read: {error}")

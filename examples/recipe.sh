@@ -18,7 +18,7 @@
 #   SEED=1                      of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/...             checkpoints, logs and translations, within the project; the data go to data/
-#   SMOKE=0                     1: a tiny model, few pairs and updates, to test every step
+#   SMOKE=0                     1: a tiny model and few updates, to test every step
 #   STEPS="prepare train average translate score"   run only these; on other hosts than the first: train
 #
 # Optional settings of a recipe:
@@ -34,12 +34,16 @@
 more_settings="size batch rate warmup checkpoints"
 . "$(dirname "${BASH_SOURCE[0]}")/shared/steps.sh"
 
+for name in shape dataset detokenise update_pairs remedy updates average; do
+  [[ ! $(declare -p "$name" 2>&1) =~ ^declare\ -[a-zA-Z]*x ]] ||
+    fail "your environment has a variable $name, which would be taken for a setting of the recipe: unset $name"
+done
 have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES VALIDATE \
   ${update_pairs:+BATCH}
 for argument in "${further[@]}"; do
   case ${argument%%=*} in
     --seed) fail "$argument: use SEED=..., which also names the folder" ;;
-    --max-tokens | --batch-size | --update-freq)
+    --max-tokens | --batch-size | --max-sentences | --update-freq)
       [ -z "${update_pairs:-}" ] || fail "$argument: an update has $update_pairs pairs here; omit it"
       fail "$argument: use BATCH=..., and MAX_TOKENS=... for each process" ;;
   esac
@@ -235,7 +239,7 @@ make_once() {  # folder, command that writes it [another folder]: also where two
   (
     set -e
     lock "$made"
-    [ ! -d "$made" ] || exit 0
+    [ ! -d "$made" ] || { echo "$made is there"; exit 0; }
     trap 'rm -rf "$made.partial"' EXIT
     rm -rf "$made.partial"
     "${@:2}" "$made.partial"

@@ -24,6 +24,7 @@ import time
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
+from user_dir.errors import InputError  # noqa: E402
 from user_dir.tools.shared.command import exit_in_one_line  # noqa: E402
 from user_dir.tools.shared.records import LOG, RECORD, TRANSLATIONS, read_record, write_record  # noqa: E402
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
@@ -145,12 +146,14 @@ def scores(run: pathlib.Path) -> dict[str, dict]:
     by_name = {}
     text = (run / "score.txt").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    if rows:  # a table, and a list of signatures
+    if len(rows) > 2:  # a table, and a list of signatures
         signatures = dict(re.findall(r"^- ([^:\n]+): (.*)$", text, re.MULTILINE))
         for name, value in zip(rows[0][1:], rows[2][1 - len(rows[0]) :]):  # the folder's name may hold a bar
             by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
     elif match := re.match(r"(\S+) = ([\d.]+)", text):  # sacrebleu's line
         by_name["sacreBLEU"] = {"score": float(match[2]), "signature": match[1]}
+    else:
+        raise InputError(f"{run / 'score.txt'} holds no score: score the run again")
     with open(run / TRANSLATIONS, encoding="utf-8", errors="replace") as log:
         for line in log:
             if match := GENERATED.search(line):
@@ -167,7 +170,8 @@ def number(text: str) -> float | str:
 
 def record(run: pathlib.Path) -> dict:
     data, *options = shlex.split((run / "options").read_text(encoding="utf-8"))
-    starts = starts_of(run)
+    if not (starts := starts_of(run)):
+        raise InputError(f"{run / STARTS} holds no start of the training: train again in another folder")
     trained = ([start for start in starts if not start.get("trained")] or starts)[-1]  # later ones scored, for example
     seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
     return {

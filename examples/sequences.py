@@ -71,6 +71,8 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
             if len(line) != 2:
                 sys.exit(f"sequences.py: {path}, line {number} is not IN: … OUT: …: fetch the file again")
         parts[part] = [tuple(line) for line in lines]
+    if len(parts["train"]) <= HELD_OUT:
+        sys.exit(f"sequences.py: {path.parent} has {len(parts['train'])} training pairs: fetch SCAN again")
     random.Random(task).shuffle(parts["train"])
     parts["valid"], parts["train"] = parts["train"][:HELD_OUT], parts["train"][HELD_OUT:]
     return parts

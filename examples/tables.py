@@ -17,6 +17,7 @@ import sys
 
 from trainings import PROJECT, RESULTS, read_table, trainings_of
 
+from user_dir.errors import InputError
 from user_dir.families import FAMILIES
 from user_dir.files import write_text
 from user_dir.tools.comparison.report import mean, p_value
@@ -64,8 +65,10 @@ def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> di
     for training in trainings_of(group, groups):
         file = results / training.record.name
         if file.exists():
-            row = training.row, training.published
-            records.setdefault(row, []).append(read_record(file))
+            row, record = (training.row, training.published), read_record(file)
+            if missing := {"seed", "updates"} - record.keys():
+                raise InputError(f"{file} lacks {', '.join(sorted(missing))}: remove it, and train again")
+            records.setdefault(row, []).append(record)
     return records
 
 

@@ -146,6 +146,9 @@ def main() -> None:
             parser.error(f"{name}: neither a group ({', '.join(table)}) nor a pattern of a training's name; see --list")
         trainings |= matches
     trainings = list(trainings.values())
+    for training in trainings:
+        if training.record.exists():
+            read_record(training.record)  # a damaged one does not count as done
     waiting = [training for training in trainings if not training.record.exists()]
     if args.list:
         for training in trainings:

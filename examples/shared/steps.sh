@@ -192,6 +192,7 @@ average() {
 }
 
 translate() {
+  [ -n "$dry_run" ] || [ -e "$run/average.pt" ] || fail "$run has no average.pt; add average to STEPS"
   run write_to "$run/generate.log" "$run/generate.err" fairseq-generate "$data/data-bin" \
     --task checked_translation --source-lang "$source" --target-lang "$target" --user-dir user_dir \
     --path "$run/average.pt" \
@@ -264,8 +265,8 @@ refuse_another_run() {
   if [ -s "$run/batch" ] && [ "$(cat "$run/batch")" != "${BATCH:-}" ]; then
     fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
   fi
-  if [ -e "$run/average.pt" ] && [ -s "$run/chosen" ] && [ "$(cat "$run/chosen")" != "${chosen:-}" ]; then
-    fail "$run contains the result of $(cat "$run/chosen"); name another folder: OUTPUT=..."
+  if [ -e "$run/trained" ] && [ -s "$run/chosen" ] && [ "$(cat "$run/chosen")" != "${chosen:-}" ]; then
+    fail "$run was trained for $(cat "$run/chosen"); name another folder: OUTPUT=..."
   fi
 }
 

@@ -49,7 +49,7 @@ def test_every_step_and_again(recipe, tmp_path):
     assert (other := recipe(OUTPUT=tmp_path / "file")).returncode == 1
     assert f"{tmp_path}/file is a file; name another" in other.stderr
     assert "contains a run with BATCH=" in (other := recipe(BATCH=777)).stderr and other.returncode == 1
-    assert "contains the result of AVERAGE=2;" in (other := recipe(AVERAGE=1)).stderr and other.returncode == 1
+    assert "was trained for AVERAGE=2;" in (other := recipe(AVERAGE=1)).stderr and other.returncode == 1
 
 
 def test_texts_of_different_lengths_are_not_prepared(checkout, recipe, stand_in, mirror, tmp_path):

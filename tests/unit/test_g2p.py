@@ -68,8 +68,9 @@ def test_output_of_other_words_is_refused(words, theirs):
 
 
 def test_what_is_missing_or_wrong_is_one_line(words):
-    (words / "fre.train.tsv").write_text("ab a b\n")
-    assert "line 1" in (said := g2p("prepare", words, "fre", words / "raw", ok=False)) and said.count("\n") == 1
+    for text, place in (("ab a b\n", "line 1"), ("ab\ta b\nca\t\n", "line 2"), ("ab\ta b\nca\tk", "cut off")):
+        (words / "fre.train.tsv").write_text(text)
+        assert place in (said := g2p("prepare", words, "fre", words / "raw", ok=False)) and said.count("\n") == 1
     assert "hun.train.tsv" in (said := g2p("prepare", words, "hun", words / "raw", ok=False)) and said.count("\n") == 1
     (words / "fre.train.tsv").write_bytes(b"caf\xe9\tk a\n")
     said = g2p("prepare", words, "fre", words / "raw", ok=False)

@@ -93,10 +93,26 @@ def test_the_batch_is_the_papers(recipe, batch):
     assert tokens <= 4096 and abs(tokens * passes * 2 / batch - 1) < 0.02
 
 
-@pytest.mark.parametrize("recipe", SETTINGS)
-def test_the_published_settings(recipe):
+@pytest.mark.parametrize("recipe, target", [*((recipe, None) for recipe in SETTINGS), ("multi30k_published.sh", "fr")])
+def test_the_published_settings(recipe, target):
     expected = {**RULE, **SETTINGS[recipe]}
-    assert last_options(plan(recipe), expected) == expected
+    text = plan(recipe, TARGET=target)
+    assert last_options(text, expected) == expected
+    if recipe == "multi30k_published.sh":
+        language = target or "de"
+        assert f"/data/multi30k-en-{language}\n" in text and f"--target-lang {language} " in text
+
+
+def test_the_commands_on_the_pages_are_possible():
+    """Those of recipes in blocks of their own, planned as they stand there."""
+    planned = []
+    for page in EXAMPLES.glob("*.md"):
+        text = re.sub(r" *\\\n *", " ", "".join(re.findall(r"^```\n(.*?)^```", page.read_text(), re.M | re.S)))
+        for line in re.findall(r"^(?:[A-Z_]+=(?:\S+|\"[^\"]*\") )*examples/\w+\.sh\b[^#\n]*", text, re.M):
+            done = bash("-c", re.sub(r"(MIRROR|TREEBANK)=\S+", r"\1=.", line.rstrip()) + " --dry-run", cwd=PROJECT)
+            assert done.returncode == 0 and done.stdout, (page, line, done.stderr)
+            planned.append(line)
+    assert len(planned) > 20
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -113,6 +129,9 @@ def test_the_papers_settings(family, size, target):
         assert int(option(text, "--max-update")) % int(option(text, "--save-interval-updates")) == 0
     assert option(text, "--arch") == f"{family}_{size}{'_en_fr' if big and target == 'fr' else ''}"
     assert option(text, "--branch-frozen-updates") == "10000"
+    dropped = ("0.1", "0.3")[big] if weighted else "0.0"
+    assert option(text, "--attention-dropout") == dropped
+    assert not weighted or option(text, "--dropout") == dropped  # Vaswani et al. have 0.1 with French in both
     assert float(option(text, "--lr")) == pytest.approx((1024 if big else 512) ** -0.5 * 4000**-0.5, rel=1e-3)
     assert option(text, "--beam") == "4" and "--max-len-a 1 --max-len-b 50" in " ".join(text.replace("\\", " ").split())
     assert option(text, "--lenpen") == "0.6" and option(text, "--lenpen-form") == "vaswani"
@@ -132,6 +151,7 @@ def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
         steps = steps_of(text)
         assert steps == ["prepare", "train", "average", "translate", "score", "record", "to compare with"]
         assert re.search(rf"(--mirror|en de) {tmp_path}\n", text)
+        assert ("--attention-dropout" in text) == (recipe == "wmt14.sh")  # elsewhere all families are trained alike
         assert "--save-dir runs/elsewhere " in text and r"--clip-norm a\ b" in text
         assert ("--encoder-layers 1" in text) == bool(smoke)
         assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
@@ -155,14 +175,6 @@ def test_stock_transformer_has_the_same_size():
     assert "--autocast" not in commands and "_precision" not in commands
     assert "--optimizer adam " in commands and "--criterion label_smoothed_cross_entropy " in commands
     assert "--branch" not in commands
-
-
-@pytest.mark.parametrize("target", ["de", "fr"])
-def test_both_languages_of_the_published_multi30k(target):
-    """With the command in Wu et al.'s repository, and the defaults of their fairseq."""
-    text, expected = plan("multi30k_published.sh", TARGET=target), SETTINGS["multi30k_published.sh"]
-    assert last_options(text, expected) == expected
-    assert f"/data/multi30k-en-{target}\n" in text and f"--target-lang {target} " in text
 
 
 @pytest.mark.parametrize(("recipe", "detokenised"), [("wmt14.sh", True), ("multi30k.sh", False), ("g2p.sh", False)])
@@ -240,6 +252,9 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("sequences.sh", {"BATCH": 1000}, ["BATCH=1000 has no effect"]),
         ("multi30k.sh", {"typed": "--update-freq 4"}, ["--update-freq: use BATCH="]),
         ("multi30k.sh", {"typed": "--max-tokens=4"}, ["--max-tokens=4: use BATCH="]),
+        ("g2p.sh", {"typed": "--max-sentences 9"}, ["--max-sentences: an update has 400 pairs"]),
+        ("wmt14.sh", {"updates": 7}, ["a variable updates", "unset updates"]),
+        ("g2p.sh", {"shape": "wide"}, ["a variable shape", "unset shape"]),
         ("wmt14.sh", {"NODES": 2}, ["NODES=2", "add MASTER_ADDR="]),
         ("quickstart.sh", {"FAMILY": "bogus"}, ["there is no architecture bogus_tiny: the families are"]),
         ("quickstart.sh", {"ARCH": "vaswani_transformer_hug"}, ["architecture vaswani_transformer_hug: the families"]),
@@ -420,16 +435,6 @@ def test_a_family_that_is_added_needs_no_shell(tmp_path):
     done = bash(examples / "compare.sh", env={"SEEDS": "1 2"})
     trained = [line for line in done.stdout.splitlines() if not line.startswith("# ====")]
     assert trained == [f"{family}_tiny" for family in (*FAMILIES, "new_transformer") for _ in range(2)]
-
-
-@pytest.mark.parametrize("size, dropout", [("base", "0.1"), ("big", "0.3")])
-def test_attention_weights_are_dropped_as_in_the_familys_paper(size, dropout):
-    """On the papers' own corpus; on others all families are trained alike."""
-    for family, expected in (("weighted_transformer", dropout), ("vaswani_transformer", "0.0")):
-        assert option(plan("wmt14.sh", FAMILY=family, SIZE=size), "--attention-dropout") == expected
-    french = plan("wmt14.sh", FAMILY="weighted_transformer", SIZE=size, TARGET="fr")
-    assert option(french, "--dropout") == dropout  # Vaswani et al. have 0.1 in both
-    assert "--attention-dropout" not in plan("iwslt14.sh", FAMILY="weighted_transformer")
 
 
 @pytest.mark.parametrize("gpus", ["0", "1"])
@@ -646,6 +651,8 @@ def test_a_comparison_that_cannot_end_does_not_begin():
     assert "vaswani_transformer_hug: the families are" in plan("compare.sh", SIZE="hug", ok=False)
     assert "SEEDS is 'one 2', and has to be numbers" in plan("compare.sh", SEEDS="one 2", ok=False)
     assert "SEEDS is '1 2 1', and names 1 twice" in plan("compare.sh", SEEDS="1 2 1", ok=False)
+    assert "SEEDS is '1 01', and has to be numbers" in plan("compare.sh", SEEDS="1 01", ok=False)
+    assert "k-1_tiny: the families are vas" in plan("compare.sh", ROWS="k-1", ok=False)
     twice = "vaswani_transformer relative_transformer vaswani_transformer"
     assert "names vaswani_transformer twice" in plan("compare.sh", FAMILIES=twice, ok=False)
     assert "--seed and SEED: use SEEDS=" in plan("compare.sh", "--seed", "5", ok=False)

@@ -5,6 +5,8 @@ import json
 import pytest
 import record
 
+from user_dir.errors import InputError
+
 LINE = "| INFO | train_inner | epoch 001: 1 / 9 loss=5, wps=100.0, num_updates={update}, wall={wall}\n"
 
 
@@ -71,6 +73,15 @@ def test_a_folder_with_a_bar_in_its_name(tmp_path):
     table = "| system | BLEU |\n| --- | ---: |\n| a\\|b/generate.log | 12.34 |\n\n- BLEU: `x`\n"
     (tmp_path / "score.txt").write_text(table)
     assert record.scores(tmp_path) == {"BLEU": {"score": 12.34, "signature": "x"}}
+
+
+def test_damaged_files_of_a_run_are_one_line(tmp_path):
+    (tmp_path / "score.txt").write_text("| system | BLEU |\n")
+    with pytest.raises(InputError, match="score.txt holds no score: "):
+        record.scores(tmp_path)
+    (tmp_path / "options").write_text("data --seed 1\n")
+    with pytest.raises(InputError, match="starts.jsonl holds no start of the training: "):
+        record.record(tmp_path)
 
 
 def test_processors_of_one_name_are_told_apart(tmp_path):

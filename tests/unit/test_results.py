@@ -90,11 +90,17 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 |  |\n" in text
     page.write_text(text)
     assert not tables.outdated(tmp_path)
-    (results / "group.de.one.1.json").write_text('{"seed": 1, "upd')
     monkeypatch.setattr(sys, "argv", ["tables.py"])
     monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
-    with pytest.raises(SystemExit, match="tables.py: .*group.de.one.1.json is not the record of a run"):
-        tables.main()
+    faults = {
+        '{"seed": 1, "upd': "is not the record",
+        '{"scores": {"BLEU": 3}}': "no objects",
+        "{}": "lacks seed, updates",
+    }
+    for content, words in faults.items():
+        (results / "group.de.one.1.json").write_text(content)
+        with pytest.raises(SystemExit, match=f"tables.py: .*group.de.one.1.json .*{words}"):
+            tables.main()
     assert page.read_text() == text
 
 
@@ -105,7 +111,7 @@ def test_the_table_of_families(tmp_path):
     }
     groups["a"]["front_page"] = {"German": "de.{family}", "French": "fr.{family}"}
     for name, bleu in (("de.transformer.1", 40.0), ("de.transformer.2", 42.0), ("fr.relative_transformer.1", 50.5)):
-        record = {"scores": {"BLEU": {"score": bleu}, "loss": {"score": 9.0}}}
+        record = {"seed": 1, "updates": 9, "scores": {"BLEU": {"score": bleu}, "loss": {"score": 9.0}}}
         (tmp_path / f"a.{name}.json").write_text(json.dumps(record))
     assert tables.with_tables("<!-- table families -->\n<!-- end -->\n", groups, tmp_path).splitlines()[1:-1] == [
         "| family | German | French |",

@@ -76,7 +76,21 @@ def test_refusals(words, said):
     assert said in sequences(*words, ok=False)
 
 
-def test_a_packed_file_that_is_cut_off_is_one_line(tmp_path):
-    (tmp_path / "length.train.gz").write_bytes(gzip.compress(b"IN: a OUT: b\n" * 100)[:-9])
-    said = sequences("prepare", "scan_length", tmp_path, tmp_path, ok=False)
-    assert "length.train.gz cannot be read: Compressed file ended" in said and said.count("\n") == 1
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        (
+            "length.train.gz",
+            gzip.compress(b"IN: a OUT: b\n" * 2000)[:-9],
+            "train.gz cannot be read: Compressed file ended",
+        ),
+        ("length.train", b"IN: a OUT: b\n" * 2000 + b"IN: a OUT: I_TU", "cut off in its last line"),
+        ("length.train", b"", "length.train cannot be read: it is empty"),
+        ("length.train", b"IN: a OUT: b\n" * 1000, "1000 training pairs: fetch SCAN again"),
+    ],
+)
+def test_a_file_that_is_cut_off_is_one_line(tmp_path, name, content, words):
+    (tmp_path / "length.test").write_text("IN: a OUT: b\n")
+    (tmp_path / name).write_bytes(content)
+    said = sequences("prepare", "scan_length", tmp_path, tmp_path / "raw", ok=False)
+    assert words in said and said.count("\n") == 1 and not (tmp_path / "raw").exists()
