@@ -24,7 +24,7 @@ from .config import option, training_options, whole
 from .errors import InputError
 from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
-from .serving.search_settings import faults
+from .serving.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
@@ -91,9 +91,12 @@ class CheckedTranslationTask(TranslationTask):
         """As fairseq's; in training, --bpe-dropout applies to the training set and --valid-pairs to all others.
 
         Raises:
-            InputError: as with_bpe_dropout
+            InputError: if there is no such data set, or as with_bpe_dropout
         """
-        super().load_dataset(split, epoch, combine, **kwargs)
+        try:
+            super().load_dataset(split, epoch, combine, **kwargs)
+        except FileNotFoundError as error:
+            raise InputError(f"{self.cfg.data} has no data set {split}: name another one, or prepare it") from error
         if self.of_checkpoint:
             return
         if split != self.cfg.train_subset:
@@ -129,10 +132,8 @@ class CheckedTranslationTask(TranslationTask):
         return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
-        """As fairseq's, with our search and --lenpen-form; raises InputError for a beam or nbest below 1."""
-        counts = {name: getattr(args, name) for name in ("beam", "nbest") if hasattr(args, name)}
-        if found := [*faults(counts)]:
-            raise InputError("; ".join(found))
+        """As fairseq's, with our search and --lenpen-form; raises InputError for an invalid beam, nbest or lenpen."""
+        refuse_search(**{name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen")})
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
         generator = super().build_generator(models, args, seq_gen_cls, **kwargs)

@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import math
 import weakref
 
 import pytest
@@ -158,11 +159,23 @@ def test_validation_searches_with_ours(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "count, words", [({"beam": 0}, "beam 0"), ({"nbest": 0}, "nbest 0"), ({"beam": "4"}, "beam '4'")]
+    "given, words",
+    [
+        ({"beam": 0}, "beam 0: give a whole number from 1"),
+        ({"nbest": 0}, "nbest 0: give a whole number from 1"),
+        ({"beam": "4"}, "beam '4': give a whole number from 1"),
+        ({"beam": 4, "nbest": 5}, "nbest 5 .*beam 4: give"),
+        ({"lenpen": math.nan}, "lenpen nan: give a number from -10"),
+    ],
 )
-def test_impossible_searches_are_refused(build, new_task, count, words):
-    with pytest.raises(InputError, match=f"{words}: give a whole number from 1"):
-        new_task().build_generator([build("vaswani_transformer_base")], argparse.Namespace(**count))
+def test_impossible_searches_are_refused(build, new_task, given, words):
+    with pytest.raises(InputError, match=words):
+        new_task().build_generator([build("vaswani_transformer_base")], argparse.Namespace(**given))
+
+
+def test_data_sets_that_are_not_there_are_refused(new_task):
+    with pytest.raises(InputError, match="has no data set tset: "):
+        new_task(data="data-bin", source_lang="src", target_lang="tgt").load_dataset("tset")
 
 
 def test_translations_in_other_scripts_than_moses_knows(new_task):

@@ -41,17 +41,17 @@ class BeamSearchGenerator(SequenceGenerator):
     """A SequenceGenerator for plain beam search; everything else falls back to fairseq's.
 
     That includes prefixes, constraints, language models, n-gram blocking, suppressed words, --match-source-len, other
-    models than ours, and attention weights. Hypotheses are on the CPU.
+    models than ours, attention weights, and --retain-dropout (each beam has a mask). Hypotheses are on the CPU.
     """
 
     def _generate(self, sample, prefix_tokens=None, constraints=None, bos_token=None):
-        if prefix_tokens is not None or constraints is not None or not self.is_plain_beam_search():
-            return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
-        if self.min_len > longest:
+        if self.min_len > longest and not self.match_source_len:
             reason = f"is larger than the longest translation of the batch, {longest} subwords"
             raise InputError(f"--min-len {self.min_len} {reason}: give a smaller one, or a larger --max-len-b")
+        if prefix_tokens is not None or constraints is not None or not self.is_plain_beam_search():
+            return super()._generate(sample, prefix_tokens, constraints, bos_token)
         encoded = self.model.forward_encoder(sample["net_input"])
         states = [{} for _ in range(self.model.models_size)]
         hypotheses = Hypotheses(len(source), self.beam_size, self.eos)
@@ -79,6 +79,7 @@ class BeamSearchGenerator(SequenceGenerator):
             and 2 * self.beam_size < self.vocab_size
             and all(isinstance(model, TransformerModel) for model in self.model.models)
             and not any(model.decoder.need_attention for model in self.model.models)
+            and not any(getattr(part, "apply_during_inference", False) for part in self.model.modules())
         )
 
     def log_probs(self, step: int, longest: int, last: Tensor, encoded: list, states: list) -> Tensor:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..preparation import CONTINUED, closed_up
-from .search_settings import RANGES, faults, search_settings
+from .search_settings import refuse_search, search_settings
 
 MAX_TOKENS = 6000  # subwords that are translated together
 ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences
@@ -126,17 +126,6 @@ class TextTranslator:
             if subwords:
                 pieces.append(" ".join(subwords))
         return pieces
-
-
-def refuse_search(**search) -> None:
-    """Raises InputError, naming the arguments, for values in `search` that are invalid."""
-    checked = (*RANGES, "lenpen_form")
-    given = {name: value for name, value in search.items() if name in checked and value is not None}
-    found = [*faults(given)]
-    if not found and "nbest" in given and given["nbest"] > given["beam"]:
-        found = [f"nbest {given['nbest']} is larger than the beam {given['beam']}: give a larger beam"]
-    if found:
-        raise InputError("; ".join(found))
 
 
 def log2(score: float) -> float:

@@ -25,8 +25,8 @@ from ..transformer.model import TransformerModel
 from .forked import forked
 from .models import data_of, load_models, longest_source, refuse_no_dictionaries
 from .respelling import Respelling, characters_of
-from .search_settings import kept_settings, search_settings
-from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2, refuse_search
+from .search_settings import kept_settings, refuse_search, search_settings
+from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2
 
 ROWS = 50  # fewer are not worth a process (tests/benchmarks/README.md)
 TOKENS = 500  # smaller batches are slow

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from fairseq.modules import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationTask
@@ -103,9 +104,10 @@ def both(search, monkeypatch):
     return both
 
 
-def test_a_shortest_translation_longer_than_the_longest_is_refused(search, models):
+@pytest.mark.parametrize("options", [{}, {"no_repeat_ngram_size": 2}], ids=["ours", "fairseq's"])
+def test_a_shortest_translation_longer_than_the_longest_is_refused(search, models, options):
     with pytest.raises(InputError, match="--min-len 13 is larger than .*, 12 subwords: give a smaller one"):
-        search(CheckedTranslationTask, models(), min_len=13)
+        search(CheckedTranslationTask, models(), min_len=13, **options)
 
 
 FIRST, *OTHERS = FAMILIES
@@ -190,6 +192,14 @@ def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
     found, expected = both([unprepared], left=True)
     assert_same(found, expected)
     assert found[0][0]["attention"].numel() > 0
+
+
+def test_dropout_that_is_retained_is_left_to_fairseq(models, both):
+    (ours,) = models()
+    for module in ours.modules():
+        if isinstance(module, FairseqDropout):
+            module.p, module.apply_during_inference = 0.1, True
+    both([ours], left=True)
 
 
 def test_a_language_model_is_left_to_fairseq(models, new_task):
