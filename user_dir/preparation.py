@@ -59,10 +59,8 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise InputError(
-            f"{path} does not say how the text was prepared ({reason}): "
-            "run data-prep/prepare.py again, or name another folder"
-        ) from None
+        remedy = "run data-prep/prepare.py again, or name another folder"
+        raise InputError(f"{path} does not say how the text was prepared ({reason}): {remedy}") from None
     return Preparation(path.parent, languages, *choices)
 
 
@@ -91,15 +89,11 @@ def read_codes(path: pathlib.Path) -> BPE:
         if (vocabulary := vocabulary_of(path)).is_file():
             codes.vocab = {line.rpartition(" ")[0] for line in vocabulary.read_text(encoding="utf-8").split("\n")}
     except FileNotFoundError:
-        raise InputError(
-            f"there are no subword codes {path}: "
-            "keep bpe/ and manifest.json beside data-bin/, or tokenise the text yourself (--pretokenised)"
-        ) from None
+        remedy = "keep bpe/ and manifest.json beside data-bin/, or tokenise the text yourself (--pretokenised)"
+        raise InputError(f"there are no subword codes {path}: {remedy}") from None
     except (SystemExit, ValueError) as error:
         message = reason.getvalue().partition("\n")[0] or error
-        raise InputError(
-            f"{path} does not contain subword-nmt's codes ({message}): run data-prep/prepare.py again"
-        ) from None
+        raise InputError(f"{path} has no codes of subword-nmt ({message}): run data-prep/prepare.py again") from None
     return codes
 
 

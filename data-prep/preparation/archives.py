@@ -59,9 +59,7 @@ def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
                     raise PreparationError(f"{where}: a verse comes before its {missing.args[0]}") from None
                 left = limited.left
     if not bible:
-        raise PreparationError(
-            f"{file.name}: holds no verses in {folder}; correct the folder in the registry of corpora"
-        )
+        raise PreparationError(f"{file.name}: holds no verses in {folder}; correct it in the registry of corpora")
     return bible
 
 
@@ -118,9 +116,7 @@ def _member(stream: BinaryIO, archive: str, member: str, most: int, opened: cont
         for name, inside in _files(stream, archive, most, opened):  # to the member and no further
             if name.removeprefix("./") == member:
                 return inside
-    raise PreparationError(
-        f"{archive}: holds no file {member}, or only a link of that name; correct the name in the registry of corpora"
-    )
+    raise PreparationError(f"{archive}: holds no file {member}, or only a link; correct it in the registry of corpora")
 
 
 def _files(stream: BinaryIO, archive: str, most: int, opened: contextlib.ExitStack) -> Iterator[tuple[str, BinaryIO]]:

@@ -48,9 +48,7 @@ class OwnFiles(LocalFiles):
         for pair in self.files.values():
             check_parallel(*pair)
         if {"valid", "test"} <= self.files.keys() and any(map(Path.samefile, self.files["valid"], self.files["test"])):
-            raise PreparationError(
-                "--valid and --test share a file, so the test set would choose the checkpoint; give two"
-            )
+            raise PreparationError("--valid and --test share a file: the test set would choose the model; give two")
         # The split must not depend on the direction, so the alphabetically first language decides.
         if self.languages[0] > self.languages[1]:
             self.languages = (self.languages[1], self.languages[0])

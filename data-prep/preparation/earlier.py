@@ -43,9 +43,7 @@ class Earlier:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             missing = [f"{folder / 'manifest.json'} ({type(error).__name__})"]
         if missing:
-            raise PreparationError(
-                f"--like {folder}: no usable {missing[0]}; name a folder that prepare.py has finished"
-            )
+            raise PreparationError(f"--like {folder}: no usable {missing[0]}; name a folder that prepare.py finished")
         return earlier
 
     def codes(self, language: str) -> Path:

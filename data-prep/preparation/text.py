@@ -83,7 +83,5 @@ def check_parallel(first: Path, second: Path) -> None:
     if first.samefile(second):
         raise PreparationError(f"{first} is given for both languages; name the text of each")
     if counts[0] != counts[1]:
-        raise PreparationError(
-            f"{first} has {counts[0]:,} lines but {second} has {counts[1]:,}: "
-            f"line n of one must translate line n of the other; align them first"
-        )
+        both = f"{first} has {counts[0]:,} lines but {second} has {counts[1]:,}"
+        raise PreparationError(f"{both}: line n of one must translate line n of the other; align them first")

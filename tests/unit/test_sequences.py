@@ -88,6 +88,7 @@ def test_refusals(words, said):
         ("length.train", b"", "length.train cannot be read: it is empty"),
         ("length.train", b"IN: a OUT: b\n" * 1000, "1000 training pairs: fetch SCAN again"),
     ],
+    ids=["packed", "not packed", "empty", "a beginning"],
 )
 def test_a_file_that_is_cut_off_is_one_line(tmp_path, name, content, words):
     (tmp_path / "length.test").write_text("IN: a OUT: b\n")

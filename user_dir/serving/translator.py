@@ -76,10 +76,8 @@ class Translator(TextTranslator):
             self.text = PreparedText(prepared, *languages.values())
         else:
             refuse_no_dictionaries(self.data)
-            raise InputError(
-                f"there is no manifest.json beside {self.data}, so the preparation of its text is unknown: "
-                "tokenise the text yourself like the training data, and use --pretokenised"
-            )
+            reason = f"there is no manifest.json beside {self.data}, so the preparation of its text is unknown"
+            raise InputError(f"{reason}: tokenise the text yourself like the training data, and use --pretokenised")
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
         for path, model in zip(paths, self.models):
             if autocast == "bf16" and not isinstance(model, TransformerModel):

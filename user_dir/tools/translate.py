@@ -46,9 +46,7 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             place = f"{name}, line {number}: not UTF-8 at byte {error.start + 1}"
-            raise InputError(
-                f"{place}; convert it first from its encoding, for example with iconv -f latin1 -t utf-8"
-            ) from None
+            raise InputError(f"{place}; convert it first, for example with iconv -f latin1 -t utf-8") from None
         yield (text.removeprefix("\ufeff") if number == 1 else text).removesuffix("\n")
 
 
