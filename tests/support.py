@@ -108,6 +108,13 @@ def wait_for(condition, process=None, seconds=120):
         time.sleep(0.1)
 
 
+def executable(path, script):
+    """Makes `script`, of bash, the command `path`."""
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 def ended(process):
     """Whether the process of this number has ended; a zombie has."""
     with contextlib.suppress(FileNotFoundError):

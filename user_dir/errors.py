@@ -39,6 +39,8 @@ def report_input_errors_in_one_line() -> None:
             message = str(error)
         elif kind is ValueError and str(error).startswith("--finetune-from-model"):
             message = str(error).partition(": {")[0]  # the whole configuration follows
+        elif kind is OSError and str(error).startswith("Model file not found"):
+            message = f"--path: {error}: name a checkpoint"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         else:

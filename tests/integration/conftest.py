@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import PROJECT, environment, run
+from support import PROJECT, environment, executable, run
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,4 @@ def stand_in(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("STAND_INS", str(folder))
 
-    def stand_in(name, script):
-        (folder / name).write_text(f"#!/bin/bash\n{script}\n")
-        (folder / name).chmod(0o755)
-
-    return stand_in
+    return lambda name, script: executable(folder / name, script)

@@ -96,6 +96,8 @@ OPTIMIZERS = [
     (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target does not go with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
     (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
+    (PLAIN, "--decoder-embed-path no.txt", "--decoder-embed-path: there is no file no.txt: name another"),
+    (PLAIN, "--store-ema --ema-seed-model no.pt", "--ema-seed-model: there is no file no.pt: name another"),
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2 subwords: give"),
     (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),
     (PLAIN, "--adam-betas (0.9,1.5)", "1.5: change .*--adam-betas"),

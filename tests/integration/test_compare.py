@@ -9,7 +9,7 @@ import pytest
 
 from user_dir.families import FAMILIES
 
-from support import PROJECT, run
+from support import PROJECT, executable, run
 
 pytest.importorskip("matplotlib")
 
@@ -36,8 +36,7 @@ def compare(tmp_path, script, *options, **variables):
         shutil.copy(PROJECT / "examples" / name, examples)
     (examples / "shared").symlink_to(PROJECT / "examples/shared")
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n")
-    (examples / "quickstart.sh").write_text(f"#!/bin/sh\n{QUICKSTART}")
-    (examples / "quickstart.sh").chmod(0o755)
+    executable(examples / "quickstart.sh", QUICKSTART)
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     env = {"PYTHONPATH": path, "SEEDS": "1 2", "PAIRS": "400", "UPDATES": "5", **variables}
     return run("bash", examples / script, *options, env=env)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support import PROJECT, run
+from support import PROJECT, executable, run
 
 
 @pytest.fixture
@@ -29,25 +29,19 @@ def source(checkout, **env):
     return run("bash", checkout / "script.sh", cwd=checkout, env=env, ok=False)
 
 
-def test_refuses_an_old_python(checkout):
-    old = checkout / "python3.9"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.18\n[ "$1" = --version ]\n')
-    old.chmod(0o755)
-    done = source(checkout, PYTHON=str(old))
+@pytest.mark.parametrize("version", ["Python 3.9.18", None])
+def test_refuses_an_old_or_missing_python(checkout, version):
+    if version:
+        executable(checkout / "other", f'[ "$1" = --version ] && echo {version}')
+    done = source(checkout, PYTHON=str(checkout / "other"))
     assert done.returncode == 1
-    for words in ("Python 3.11 or newer is needed", "Python 3.9.18", "PYTHON="):
+    for words in ("Python 3.11 or newer is needed", version or "", "PYTHON="):
         assert words in done.stderr
     assert not (checkout / ".venv").exists()
 
 
-def test_refuses_a_missing_python(checkout):
-    done = source(checkout, PYTHON="/nowhere/python3")
-    assert done.returncode == 1 and "Python 3.11 or newer is needed" in done.stderr
-
-
 # A Python that has torch and fairseq; two of its pips at a time fail, as pip's own do.
-STAND_IN = f"""#!/bin/sh
-case "$*" in
+STAND_IN = f"""case "$*" in
   "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
   "-m pip show "*) ;;
   "-m pip "*) mkdir pip || exit 1; echo "$*" >> pips; sleep 2; rmdir pip ;;
@@ -59,8 +53,7 @@ esac
 
 def test_two_installations_at_a_time(checkout):
     """The second waits, says for which process, and finds it installed."""
-    (checkout / "python").write_text(STAND_IN)
-    (checkout / "python").chmod(0o755)
+    executable(checkout / "python", STAND_IN)
     with ThreadPoolExecutor() as pool:
         both = list(pool.map(lambda _: source(checkout, PYTHON=str(checkout / "python")), range(2)))
     assert [done.returncode for done in both] == [0, 0], both
@@ -74,14 +67,10 @@ def test_two_installations_at_a_time(checkout):
 
 def test_a_virtual_environment_without_pip_is_completed(checkout):
     """Debian's Python leaves one where python3-venv is missing; so does Ctrl-C."""
-    (checkout / "python").write_text(STAND_IN)
-    (checkout / "python").chmod(0o755)
+    executable(checkout / "python", STAND_IN)
     half = checkout / ".venv/bin/python"
     half.parent.mkdir(parents=True)
-    half.write_text(
-        f'#!/bin/sh\ncase "$*" in *pip*) echo No module named pip; exit 1;; *) exec {sys.executable} "$@";; esac\n'
-    )
-    half.chmod(0o755)
+    executable(half, f'case "$*" in *pip*) echo No module named pip; exit 1;; *) exec {sys.executable} "$@";; esac')
     done = source(checkout, PYTHON=str(checkout / "python"))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -90,10 +79,8 @@ def test_leaves_an_installed_environment_alone(checkout):
     """With the note of an earlier installation nothing is run but the check: no pip, no .venv."""
     environment = checkout / "active"
     (environment / "bin").mkdir(parents=True)
-    (environment / "bin/python").write_text(
-        f'#!/bin/sh\ncase "$*" in *pip*) exit 9;; *prefix*) echo {environment};; *) exec {sys.executable} "$@";; esac\n'
-    )
-    (environment / "bin/python").chmod(0o755)
+    stand_in = f'case "$*" in *pip*) exit 9;; *prefix*) echo {environment};; *) exec {sys.executable} "$@";; esac'
+    executable(environment / "bin/python", stand_in)
     checksum = lambda name: run("sh", "-c", f"cksum < {checkout / name}").stdout.strip()  # noqa: E731
     note = f"{checksum('setup.py')} {checksum('examples/install/constraints.txt')} {checkout}"
     (environment / "fairseq-transformer-variants..installed").write_text(note + "\n")

@@ -64,6 +64,7 @@ def raised_in_another_process(error):
         (InputError("not so"), "not so\n"),
         (ValueError("a mistake"), "traceback of ValueError\n"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
+        (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint\n"),
         (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
         (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),

@@ -13,7 +13,7 @@ import record
 from user_dir.families import FAMILIES, SIZES
 from user_dir.tools.shared.metrics import TOKENISERS
 
-from support import PROJECT, run, training_options
+from support import PROJECT, executable, run, training_options
 
 EXAMPLES = PROJECT / "examples"
 # The published settings of the trainings, beside those that test_the_papers_settings computes.
@@ -54,12 +54,6 @@ def copied(folder):
     (folder / "user_dir").mkdir()
     shutil.copy(PROJECT / "user_dir/families.py", folder / "user_dir")
     return shutil.copytree(EXAMPLES, folder / "examples")
-
-
-def executable(path, script):
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
 
 
 def steps_of(text):

@@ -7,6 +7,8 @@ import record
 
 from user_dir.errors import InputError
 
+from support import executable
+
 LINE = "| INFO | train_inner | epoch 001: 1 / 9 loss=5, wps=100.0, num_updates={update}, wall={wall}\n"
 
 
@@ -95,10 +97,8 @@ def test_processors_of_one_name_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None), ("none", None)])
 def test_gpus_that_are_hidden_are_not_recorded(tmp_path, monkeypatch, visible, gpus):
-    (tmp_path / "nvidia-smi").write_text(
-        '#!/bin/sh\nif [ "$3" = --id ]; then echo "$4"; else echo A; echo B; fi\n[ "$4" != none ]\n'
-    )
-    (tmp_path / "nvidia-smi").chmod(0o755)
+    script = 'if [ "$3" = --id ]; then echo "$4"; else echo A; echo B; fi; [ "$4" != none ]'
+    executable(tmp_path / "nvidia-smi", script)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

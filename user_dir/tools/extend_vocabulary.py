@@ -9,6 +9,7 @@ keep their rows; the new ones are drawn like fairseq's embeddings, from a normal
 1/d_model. The optimizer's state is left out.
 """
 
+import logging
 import pathlib
 
 import torch
@@ -78,6 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     refuse_output(args.output, [args.checkpoint])
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     state = without_training_state(load(args.checkpoint))
     trained = saved_options(state, "task")
     languages = {name: trained.get(name) for name in ("source_lang", "target_lang")}

@@ -64,6 +64,10 @@ def refuse_input(options, task, model_options=None) -> None:
     if options.amp and getattr(model_options, "checkpoint_activations", False):
         reason = "which would compute layers again in float32"
         faults.append(f"--amp does not go with --checkpoint-activations, {reason}: train with --autocast bf16")
+    read = {name: getattr(model_options, name, None) for name in ("encoder_embed_path", "decoder_embed_path")}
+    read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
+    missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
+    faults += [f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items()]
     pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
     validated = [] if options.disable_validation else options.valid_subset.split(",")
     parts = [(folder, options.train_subset) for folder in folders] + [(folders[0], part) for part in validated]

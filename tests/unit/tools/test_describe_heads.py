@@ -103,25 +103,31 @@ def describe(data, *options):
     return tool.main, OLD / "vaswani_transformer.pt", data, *options
 
 
-def test_a_set_that_is_not_there(refusal, data):
-    assert "nowhere" in refusal(*describe(data, "--subset", "nowhere"))
-
-
-def test_a_damaged_set(refusal, data):
+def cut(data, monkeypatch):
     text = data / "test.fr-en.fr.bin"
     text.write_bytes(text.read_bytes()[:100])
-    assert re.search("test.fr-en.fr.bin has 50 of [0-9,]+ subwords: prepare", refusal(*describe(data)))
 
 
-def test_a_set_without_references(refusal, data):
+def without_references(data, monkeypatch):
     for path in data.glob("test.fr-en.en.*"):
         path.unlink()
-    assert "has no references: name a --subset" in refusal(*describe(data))
 
 
-def test_a_sentence_that_is_too_long(refusal, data, monkeypatch):
+def five_positions(data, monkeypatch):
     monkeypatch.setattr("user_dir.transformer.model.TransformerModel.max_positions", lambda self: (1024, 5))
-    line = refusal(*describe(data, "--output", data / "heads.md"))
-    reason = "has 7 and 7 subwords, and the model takes at most 1024 and 5: leave it out"
-    assert re.search(f"sentence 1 of test of .* {reason}", line)
+
+
+@pytest.mark.parametrize(
+    "spoil, options, words",
+    [
+        (None, ["--subset", "nowhere"], "no data set nowhere: name another"),
+        (cut, [], "test.fr-en.fr.bin has 50 of [0-9,]+ subwords: prepare"),
+        (without_references, [], "has no references: name a --subset"),
+        (five_positions, [], "sentence 1 of test of .* has 7 and 7 subwords, .* at most 1024 and 5: leave it out"),
+    ],
+)
+def test_bad_input(refusal, data, monkeypatch, spoil, options, words):
+    if spoil:
+        spoil(data, monkeypatch)
+    assert re.search(words, refusal(*describe(data, "--output", data / "heads.md", *options)))
     assert not (data / "heads.md").exists()

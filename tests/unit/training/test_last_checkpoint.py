@@ -6,6 +6,7 @@ import types
 
 import pytest
 import torch
+from fairseq.data import ListDataset
 from fairseq.data.iterators import EpochBatchIterator
 from torch import distributed
 
@@ -90,7 +91,7 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
 
     def iterator(count, rank):
         sampler, numbers = [[number] for number in range(24)], range(24)
-        return EpochBatchIterator(Numbers(numbers), list, sampler, num_shards=count, shard_id=rank)
+        return EpochBatchIterator(ListDataset(numbers), list, sampler, num_shards=count, shard_id=rank)
 
     def seen(iterators, rounds):
         return [number for each in iterators for batch in itertools.islice(each, rounds) for number in batch]
@@ -122,11 +123,3 @@ def test_another_file_of_other_processes(prepare, tmp_path, option):
     torch.save(state(4, 1), tmp_path / "checkpoint_last.pt")  # --continue-once has no effect any more
     prepare(task=task, continue_once=str(tmp_path / "two.pt"))
     assert task.get_batch_iterator is len
-
-
-class Numbers(torch.utils.data.Dataset):
-    def __init__(self, numbers):
-        self.numbers = numbers
-
-    def __getitem__(self, index):
-        return self.numbers[index]

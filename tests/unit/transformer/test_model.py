@@ -126,14 +126,6 @@ def test_attention_weights_are_returned_only_where_they_are_read(build, batch):
 
 
 @every_architecture
-def test_one_layer_gives_the_weights_of_an_alignment(build, arch, norm):
-    """--print-alignment: fairseq would make every layer compute them."""
-    model = build(arch, **norm)
-    model.make_generation_fast_(need_attn=True)
-    assert model.decoder.need_attention and not any(layer.need_attn for layer in model.decoder.layers)
-
-
-@every_architecture
 def test_trains_after_a_call_under_inference_mode(build, batch, arch, norm):
     """The decoder keeps the mask of the future."""
     batch["prev_output_tokens"] = batch["prev_output_tokens"].clamp_min(4)  # without padding
@@ -173,7 +165,7 @@ def test_torchscript_is_refused_by_name(build, arch):
 
 @every_architecture
 def test_weights_that_nobody_reads(build, batch, monkeypatch, arch, norm):
-    """In evaluation mode only the last layer's encoder–decoder attention returns its weights."""
+    """In evaluation, and for --print-alignment, only the last layer's encoder–decoder attention returns its weights."""
     model, needed = build(arch, decoder_layers=3, **norm), []
     attend = MultiheadAttention.compute_heads
 
@@ -187,3 +179,7 @@ def test_weights_that_nobody_reads(build, batch, monkeypatch, arch, norm):
     needed.clear()
     model.train()(**batch)
     assert not any(needed)
+    needed.clear()
+    model.eval().make_generation_fast_(need_attn=True)
+    model(**batch)
+    assert needed == [False] * (len(needed) - 1) + [True]
