@@ -42,9 +42,9 @@ def test_one_ffn_for_all_branches_is_refused(tmp_path):
         state["cfg"]["model"].branch_ffn = given
         torch.save(state, tmp_path / f"{given}.pt")
     Translator(tmp_path / "per_branch.pt", data=OLD / "data-bin")
-    with pytest.raises(InputError, match="--branch-ffn shared .*: use the version"):
+    with pytest.raises(InputError, match="--branch-ffn shared .*: train again without it"):
         Translator(tmp_path / "shared.pt", data=OLD / "data-bin")
-    with pytest.raises(InputError, match="--branch-ffn shared .*: use the version"):
+    with pytest.raises(InputError, match="--branch-ffn shared .*: train again without it"):
         models.build_model(argparse.Namespace(**vars(state["cfg"]["model"])), None)
 
 

@@ -8,7 +8,9 @@ import torch
 from fairseq.data import indexed_dataset
 from sacrebleu.metrics import BLEU
 
+from user_dir.serving.text_translator import Hypothesis
 from user_dir.tools import ablate_branch_weights as ablation
+from user_dir.translator import Translator
 from user_dir.weighted.heads import branched_blocks
 
 from support import write_preparation
@@ -93,7 +95,8 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
         (data.parent / "raw/test.tgt").unlink()  # not read
     texts = [dictionary.string(sentence) for sentence in sentences]
     found = [*texts[:-3], "w1 w2 w3 w4 w5", "W4 w9 w16 w25 w36", "<unk>"]
-    monkeypatch.setattr(ablation, "translations", lambda *arguments, **search: found)
+    monkeypatch.setattr(Translator, "beam_search", lambda self, sources, **search: [[text] for text in found])
+    monkeypatch.setattr(Translator, "hypothesis", lambda self, text: Hypothesis(text, 0.0))
     ablation.main([str(path), str(data), "--seeds"])
     _, row, *_, settings = capsys.readouterr().out.splitlines()
     bleu = float(row.split()[1])

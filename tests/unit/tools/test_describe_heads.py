@@ -120,7 +120,7 @@ def five_positions(data, monkeypatch):
 @pytest.mark.parametrize(
     "spoil, options, words",
     [
-        (None, ["--subset", "nowhere"], "no data set nowhere: name another"),
+        (None, ["--subset", "nowhere"], "nowhere"),
         (cut, [], "test.fr-en.fr.bin has 50 of [0-9,]+ subwords: prepare"),
         (without_references, [], "has no references: name a --subset"),
         (five_positions, [], "sentence 1 of test of .* has 7 and 7 subwords, .* at most 1024 and 5: leave it out"),
