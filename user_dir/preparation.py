@@ -5,7 +5,6 @@ libraries. data-prep reads whole corpora and starts without torch, so it has its
 both produce the same tokens.
 """
 
-import contextlib
 import dataclasses
 import io
 import json
@@ -81,9 +80,12 @@ def read_codes(path: pathlib.Path) -> BPE:
         InputError: if they are missing or malformed
     """
     try:
-        # subword-nmt writes errors to the standard error, and exits.
-        with open(path, encoding="utf-8", newline="\n") as stream, contextlib.redirect_stderr(io.StringIO()) as reason:
-            codes = BPE(stream)
+        with open(path, encoding="utf-8", newline="\n") as stream:
+            lines = stream.read().rstrip("\n").split("\n")
+        for number, line in enumerate(lines, 1):  # subword-nmt would write to the standard error and exit
+            if len(line.strip("\r ").split(" ")) != 2:
+                raise ValueError(f"invalid line {number}")
+        codes = BPE(io.StringIO("\n".join(lines), newline="\n"))
         if codes.version not in ((0, 1), (0, 2)):
             raise ValueError(f"version {'.'.join(map(str, codes.version))}")
         if (vocabulary := vocabulary_of(path)).is_file():
@@ -91,9 +93,8 @@ def read_codes(path: pathlib.Path) -> BPE:
     except FileNotFoundError:
         remedy = "keep bpe/ and manifest.json beside data-bin/, or tokenise the text yourself (--pretokenised)"
         raise InputError(f"there are no subword codes {path}: {remedy}") from None
-    except (SystemExit, ValueError) as error:
-        message = reason.getvalue().partition("\n")[0] or error
-        raise InputError(f"{path} has no codes of subword-nmt ({message}): run data-prep/prepare.py again") from None
+    except ValueError as error:
+        raise InputError(f"{path} has no codes of subword-nmt ({error}): run data-prep/prepare.py again") from None
     return codes
 
 
