@@ -53,8 +53,8 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
 def extract_as_published(source: Corpus, folder: Path, cleaner: Cleaner, most: int | None) -> dict:
     """Writes the parts of a corpus with a published split: every n-th pair is for validation, the others for training.
 
-    Lengths are counted in tokens before the split. Duplicates stay, and so do training pairs that share a
-    sentence with a held-out pair, because scores are compared with published ones.
+    Lengths are counted in tokens before the split. Duplicates stay, and so do training pairs that share a sentence with
+    a held-out pair, because scores are compared with published ones.
     """
     whole = folder / "whole.tsv"
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from unittest import mock
 
 import subword_nmt.learn_bpe
 from subword_nmt.apply_bpe import BPE
@@ -36,11 +35,14 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
     words, merges = count_words(texts), 0
     # subword-nmt's own progress bar would also appear in log files.
     shown = {"description": "learning subwords", "unit": " merges", "file": sys.stderr}
-    bar = mock.patch.object(subword_nmt.learn_bpe, "tqdm", functools.partial(progress, **shown))
     if max(map(len, words), default=0) > 1:  # else subword-nmt fails
         vocabulary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
-        with open(codes, "w", encoding="utf-8", newline="\n") as stream, bar, contextlib.redirect_stderr(io.StringIO()):
-            subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
+        bar, subword_nmt.learn_bpe.tqdm = subword_nmt.learn_bpe.tqdm, functools.partial(progress, **shown)
+        try:
+            with open(codes, "w", encoding="utf-8", newline="\n") as stream, contextlib.redirect_stderr(io.StringIO()):
+                subword_nmt.learn_bpe.learn_bpe(vocabulary, stream, operations, is_dict=True)
+        finally:
+            subword_nmt.learn_bpe.tqdm = bar
         merges = sum(1 for _ in read_lines(codes)) - 1  # the first line is the version of the format
     if not merges:
         reason = "no pair of letters occurs twice within words of the training text: no merges to learn"

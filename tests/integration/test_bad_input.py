@@ -96,10 +96,12 @@ OPTIMIZERS = [
     (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target does not go with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
     (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
+    (PLAIN, "--adaptive-softmax-cutoff 10,20", "--adaptive-softmax-cutoff .*: use a subword vocabulary"),
     (PLAIN, "--decoder-embed-path no.txt", "--decoder-embed-path: there is no file no.txt: name another"),
     (PLAIN, "--store-ema --ema-seed-model no.pt", "--ema-seed-model: there is no file no.pt: name another"),
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2 subwords: give"),
     (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),
+    (PLAIN, "--adam-betas (0.9,x)", "--adam-betas .*: give two numbers"),
     (PLAIN, "--adam-betas (0.9,1.5)", "1.5: change .*--adam-betas"),
     (PLAIN, "--amp --checkpoint-activations", "--amp .*--checkpoint-activations, .*: train with --autocast bf16"),
     (PLAIN, "--lr -1", "-1.0: change --lr"),
@@ -355,6 +357,7 @@ def test_the_line_is_all_that_python_adds(command, copies, tmp_path, more, words
 
 HYDRA = [
     ("optimizer._name=adam ~optimizer.branch_frozen_updates", "train with --optimizer fused_adam"),
+    ("+model.branch_weights=softmaxx", "--branch-weights softmaxx: choose from simplex, softmax, random"),
     ("+model.neighbourhood=9", "--neighbourhood 9 has no effect without --restricted-attention"),
     ("task.data=null", "task.data is not given: name the folder data-bin"),
 ]

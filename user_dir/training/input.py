@@ -19,13 +19,7 @@ from ..errors import InputError, flag
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
-RISES = {
-    "loss": False,
-    "nll_loss": False,
-    "ppl": False,
-    "accuracy": True,
-    "bleu": True,
-}  # whether a metric rises as a model improves
+RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
 
 
 def refuse_input(options, task, model_options=None) -> None:

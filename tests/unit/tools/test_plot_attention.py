@@ -195,12 +195,15 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
         ({"--output": "nowhere/a.png"}, "there is no folder .*nowhere: make it"),
         ({"--output": "nowhere/a.html"}, "there is no folder .*nowhere: make it"),
         ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
+        ({"data": "."}, "no dictionaries .*: name"),
+        ({"prepared": "no"}, "no manifest.json beside .*--pretokenised"),
     ],
 )
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words, refusal):
     _, path, data = saved("vaswani_transformer_base")
     monkeypatch.chdir(tmp_path)
     options = {"--sentence": "w3 w4", "--output": "a.png", **mistake}
-    places = [options.pop("checkpoint", path), data, "--pretokenised"]
-    refusal(tool.main, *places, *[word for pair in options.items() for word in pair], match=words)
+    places = [options.pop("checkpoint", path), options.pop("data", data)]
+    split = [] if options.pop("prepared", None) else ["--pretokenised"]
+    refusal(tool.main, *places, *split, *[word for pair in options.items() for word in pair], match=words)
     assert not any(tmp_path.glob("a.*"))

@@ -101,11 +101,17 @@ def test_map_of_scalars(checkpoint):
     "mistake, words",
     [
         ("plain", "has no relative positions"),
+        ("missing", "there is no checkpoint"),
+        ("garbage", "is not a readable fairseq checkpoint"),
         ("format", "matplotlib cannot write xyz"),
         ("folder", "there is no folder"),
     ],
 )
 def test_bad_input_is_one_line(checkpoint, tmp_path, mistake, words, refusal):
     path, _ = checkpoint("vaswani_transformer" if mistake == "plain" else "relative_transformer")
+    if mistake == "missing":
+        path = tmp_path / "nowhere.pt"
+    if mistake == "garbage":
+        path.write_text("hello")
     output = {"format": "tables.xyz", "folder": "nowhere/tables.png"}.get(mistake, "tables.png")
     refusal(tool.main, path, "--output", tmp_path / output, match=words)

@@ -94,7 +94,7 @@ def opened(args: argparse.Namespace) -> TextTranslator:
     export = checkpoint.parent / EXPORT
     reason = why_torch(args, export)
     if reason and args.engine == "ctranslate2":
-        export_it = f"export it again: nmt-export-ctranslate2 {checkpoint} --output {export}"
+        export_it = f"export it: nmt-export-ctranslate2 {checkpoint} --output {export}"
         remedy = f"omit {option}" if (option := only_torch(args)) else export_it
         raise InputError(f"--engine ctranslate2: {reason}: {remedy}")
     if reason:
