@@ -15,7 +15,7 @@ def autocast(forward):
     run again; then the gradients of all products with it would be added in bfloat16. None of our weights is cast twice
     in a pass.
 
-    A model whose parameters are not float32, as of fairseq-generate --fp16, computes in their type: torch's autocast to
+    A model whose parameters are not float32 (fairseq-generate --fp16) computes in their type: torch's autocast to
     bfloat16 fails on float16.
     """
 

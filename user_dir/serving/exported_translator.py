@@ -28,7 +28,7 @@ FACTS = "translator.json"
 def fingerprint(checkpoint: pathlib.Path) -> str | None:
     """Identifies what is in a checkpoint, in milliseconds: torch saves a zip archive, which lists its files' CRC-32.
 
-    None if it is no such archive, as of torch before 1.6, or is missing.
+    None if it is missing or no such archive (torch before 1.6 wrote none).
     """
     if not checkpoint.is_file():  # missing, or a pipe, whose opening would wait for a writer
         return None
@@ -134,7 +134,8 @@ class ExportedTranslator(TextTranslator):
             self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
-        with self.used(": use --device cpu" if kind == "cuda" else f": {repair(folder)}"):
+        elsewhere = kind != "cpu" if device else ctranslate2.get_cuda_device_count() > 0
+        with self.used(": use --device cpu" if elsewhere else f": {repair(folder)}"):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -73,8 +73,8 @@ def faults(settings: dict) -> Iterator[str]:
 
 def refuse_search(**search) -> None:
     """Raises InputError, naming the arguments, for values in `search` that are invalid; None stands for a default."""
-    checked = (*RANGES, "lenpen_form")
-    given = {name: value for name, value in search.items() if name in checked and value is not None}
+    names = (*RANGES, "lenpen_form")
+    given = {name: value for name, value in search.items() if name in names and value is not None}
     found = [*faults(given)]
     if not found and given.get("nbest", 1) > given.get("beam", MOST):
         found = [f"nbest {given['nbest']} is larger than the beam {given['beam']}: give a larger beam"]

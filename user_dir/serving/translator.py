@@ -126,9 +126,8 @@ class Translator(TextTranslator):
             return alone(rows, advance)
         longest_first = sorted(range(len(rows)), key=lambda number: -len(rows[number].split()))
         shares, found = np.array_split(longest_first, SHARES * processes), {}
-        for numbers, hypotheses in zip(
-            shares, forked(alone, [[rows[n] for n in share] for share in shares], processes)
-        ):
+        results = forked(alone, [[rows[n] for n in share] for share in shares], processes)
+        for hypotheses, numbers in zip(results, shares):  # zip exhausts the first, whose processes then end
             found |= zip(numbers, hypotheses)
             advance(len(numbers))
         return [found[number] for number in range(len(rows))]

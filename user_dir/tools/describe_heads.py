@@ -72,7 +72,7 @@ def add_sums(total: Tensor, factors: Tensor, queries: Tensor, weights: Tensor) -
 
 @torch.no_grad()
 def describe(translator: Translator, dataset: LanguagePairDataset, **batches) -> dict[str, list[Tensor]]:
-    """For each attention, COLUMNS of the heads [h, 6] of each layer. `batches`: as of Translator.batches."""
+    """For each attention, COLUMNS of the heads [h, 6] of each layer. `batches`: those of Translator.batches."""
     (model,), task, device = translator.models, translator.task, translator.device
     attentions = {name: attentions_of(model, name) for name in ATTENTIONS}
     totals = {

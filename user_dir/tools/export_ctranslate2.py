@@ -2,15 +2,16 @@
 
     nmt-export-ctranslate2 RUN --output RUN/ctranslate2 --quantization int8
 
-It takes vaswani_transformer, and relative_transformer where the heads of a layer share a table for the keys and one for
-the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others. It reads and
-writes subwords, such as data-prep's in bpe/; nmt-translate accepts the folder instead of a checkpoint, and plain text.
-It also uses RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
+The checkpoint is of vaswani_transformer, or of relative_transformer where the heads of a layer share a table for the
+keys and one for the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others.
+The exported model reads and writes subwords, such as data-prep's in bpe/. nmt-translate accepts the folder instead of a
+checkpoint, and plain text; it uses RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
 """
 
 import contextlib
 import importlib.util
 import pathlib
+import sys
 
 import torch
 
@@ -161,6 +162,9 @@ def main(arguments: list[str] | None = None) -> None:
     form = kept_settings(args.checkpoint.parent).get("lenpen_form", "fairseq")  # CTranslate2 has fairseq's
     if args.if_possible and (form != "fairseq" or importlib.util.find_spec("ctranslate2") is None):
         return
+    if form != "fairseq":
+        reason = f"CTranslate2 does not compute the run's --lenpen-form {form}"
+        print(f"nmt-export-ctranslate2: {reason}: the export has --lenpen 1 of fairseq's", file=sys.stderr)
     with contextlib.suppress(NotComputed) if args.if_possible else contextlib.nullcontext():
         export(args.checkpoint, args.data or data_of([args.checkpoint]), args.output, args.quantization)
         print(f"{args.output}: {args.checkpoint} for CTranslate2")

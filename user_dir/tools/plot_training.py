@@ -137,7 +137,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
     """The table that --reach and --cost ask for.
 
     Raises:
-        InputError: if a log has no validation, or as of training_cost.cost
+        InputError: if a log has no validation, and as training_cost.cost does
     """
     columns, rows = ["run"], [[name] for name in names]
     if args.reach is not None:

@@ -121,13 +121,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "another model; the probabilities of all models are averaged; may be repeated"
     parser.add_argument("--ensemble", type=checkpoint, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)
-    help = "length^A, or ((5 + length)/6)^A (default: fairseq)"
+    help = "length^A, or ((5 + length)/6)^A (default: that of search.json, else fairseq)"
     parser.add_argument("--lenpen-form", choices=FORMS, help=help)
     help = "write the N best after the number of their line and their score (log2 p / penalty), separated by tabs"
     parser.add_argument("--nbest", type=positive, metavar="N", help=help)
     help = "subwords in a batch (default: %(default)s)"
     parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=help)
-    help = "lines in a batch (default: as many as --max-tokens allows)"
+    help = "sentences in a batch (default: as many as --max-tokens allows)"
     parser.add_argument("--batch-size", type=positive, metavar="N", help=help)
     help = "a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)"
     parser.add_argument("--too-long", choices=("split", "refuse"), default="split", help=help)

@@ -7,7 +7,7 @@ from torch import nn
 from ..checkpoints.files import load, saved_options
 from ..config import VariantConfig
 from ..errors import InputError, flag
-from .last_checkpoint import LAST
+from .last_checkpoint import chosen
 
 
 def refuse_checkpoints(options, model: nn.Module) -> None:
@@ -16,26 +16,21 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
     Raises:
         InputError: says what to change
     """
-    last = pathlib.Path(options.save_dir) / LAST
-    if options.restore_file == LAST and last.exists():  # a resumed fine-tuning does not read its first checkpoint again
-        paths = {"--save-dir": last}
+    name, path = chosen(options)
+    if name == "save_dir":
+        if not path.exists():
+            return
+        place, remedy = "", "choose another --save-dir, or remove the file to train from the beginning"
     else:
-        names = ("restore_file", "continue_once", "finetune_from_model")
-        named = {flag(name): getattr(options, name, None) for name in names}
-        paths = {option: pathlib.Path(path) for option, path in named.items() if path and path != LAST}
-    for option, path in paths.items():
-        if option == "--save-dir":
-            place, remedy = "", "choose another --save-dir, or remove the file to train from the beginning"
-        else:
-            place, remedy = f"{option}: ", f"name another file, or omit {option}"
-        try:
-            refuse_another_model(path, state := load(path), options, model)
-        except InputError as error:
-            if place and ".embed_tokens.weight is [" in str(error):
-                remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
-            raise InputError(f"{place}{error}: {remedy}") from error
-        if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
-            raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
+        place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
+    try:
+        refuse_another_model(path, state := load(path), options, model)
+    except InputError as error:
+        if place and ".embed_tokens.weight is [" in str(error):
+            remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
+        raise InputError(f"{place}{error}: {remedy}") from error
+    if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
+        raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:

@@ -25,6 +25,17 @@ LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file: this file in
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 
 
+def chosen(options) -> tuple[str, pathlib.Path]:
+    """The option that names the checkpoint which fairseq-train will load, and its path; --save-dir's may be missing."""
+    last = pathlib.Path(options.save_dir) / LAST
+    if options.restore_file != LAST:
+        return "restore_file", pathlib.Path(options.restore_file)
+    for name in ("continue_once", "finetune_from_model"):
+        if getattr(options, name, None) and not last.exists():
+            return name, pathlib.Path(getattr(options, name))
+    return "save_dir", last
+
+
 def prepare_last_checkpoint(options, task) -> None:
     """Makes fairseq-train with `options` and `task` continue where its checkpoint stopped.
 
@@ -33,25 +44,25 @@ def prepare_last_checkpoint(options, task) -> None:
     file is only read.
 
     Raises:
-        InputError: if no complete checkpoint can replace a half-written one
+        InputError: if no complete checkpoint can replace a half-written one, or the processes do not see the same file
     """
     several = distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
-    path = last = pathlib.Path(options.save_dir) / LAST
-    if options.restore_file != LAST:
-        path = pathlib.Path(options.restore_file)
-    elif options.continue_once and not last.exists():
-        path = pathlib.Path(options.continue_once)
-    before = [None]
+    name, path = chosen(options)
+    before = None
     if rank == 0 and path.is_file():
-        if path == last and is_half_written(last):
-            repair(last)
-        if not options.reset_dataloader:
-            before = [processes_of(path)]
-    if several:  # the other processes may not see the file, or may see it later
-        distributed.broadcast_object_list(before, src=0)
-    if before[0] not in (None, processes):
-        convert_position(processes, before[0], task)
+        if name == "save_dir" and is_half_written(path):
+            repair(path)
+        if name != "finetune_from_model" and not options.reset_dataloader:
+            before = processes_of(path)
+    seen = [(str(path) if path.is_file() else "no file", before)] * processes
+    if several:
+        distributed.all_gather_object(seen, seen[0])
+    if len(files := sorted({file for file, _ in seen})) > 1:  # some hosts would train from the beginning
+        raise InputError(f"the processes would continue from {' and '.join(files)}: give all hosts the same --save-dir")
+    before = seen[0][1]
+    if before not in (None, processes):
+        convert_position(processes, before, task)
 
 
 def is_half_written(path: pathlib.Path) -> bool:

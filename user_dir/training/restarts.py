@@ -36,11 +36,13 @@ def continue_patience(state: dict, cfg: DictConfig) -> None:
     A training that has stopped already does no further update.
     """
     options, metric = cfg["checkpoint"], state.get("metric")
-    if options["reset_meters"] or options["reset_optimizer"] or metric != options["best_checkpoint_metric"]:
+    if options["patience"] <= 0 or metric != options["best_checkpoint_metric"]:
+        return
+    if options["reset_meters"] or options["reset_optimizer"]:
         return
     for counter in counters():
         counter.best, counter.num_runs = state["best"], state["num_runs"]
-    if 0 < options["patience"] <= state["num_runs"]:
+    if options["patience"] <= state["num_runs"]:
         logger.info(f"--patience {options['patience']} has stopped this training already; raise it to continue")
         cfg["optimization"]["max_epoch"] = -1
 

@@ -270,3 +270,15 @@ def test_if_possible(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(tool.importlib.util, "find_spec", lambda name: None)
     tool.main(["nowhere.pt", "--output", str(tmp_path / "ct2"), "--if-possible"])
     assert not [*tmp_path.glob("ct2*")]
+
+
+def test_the_papers_length_penalty(tmp_path, capsys):
+    """An export has fairseq's, and says so; with --if-possible there is none."""
+    shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
+    (tmp_path / "search.json").write_text('{"beam": 2, "lenpen": 0.6, "lenpen_form": "vaswani"}')
+    words = [str(tmp_path / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output"]
+    tool.main([*words, str(tmp_path / "none"), "--if-possible"])
+    assert not (tmp_path / "none").exists() and not capsys.readouterr().err
+    tool.main([*words, str(tmp_path / "ct2")])
+    assert "does not compute the run's --lenpen-form vaswani: " in capsys.readouterr().err
+    assert json.loads((tmp_path / "ct2/translator.json").read_text())["search"] == {"beam": 2}

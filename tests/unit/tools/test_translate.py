@@ -212,6 +212,13 @@ def test_a_file_instead_of_a_closed_stream(model, monkeypatch, tmp_path):
     assert (tmp_path / "translation").read_text().count("\n") == 1
 
 
+def test_no_message_among_the_translations(model, monkeypatch, capsys):
+    """… 2>&-; print and tqdm would write to the standard output, or fail."""
+    monkeypatch.setattr(sys, "stderr", None)
+    tool.main([*model, "w1 w2"])
+    assert capsys.readouterr().out.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "options, words",
     [

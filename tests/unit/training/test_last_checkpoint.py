@@ -27,16 +27,16 @@ def state(updates, processes=1, place=None):
 def prepare(tmp_path, monkeypatch):
     """prepare(**options): prepares a training from the last checkpoint of `tmp_path`; returns its path.
 
-    Its processes but the first would wait for this one.
+    Its processes find what this one finds, and others what `elsewhere` says.
     """
 
-    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1, continue_once=None, reset_dataloader=False):
+    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1, elsewhere=(), **given):
         monkeypatch.setattr(distributed, "is_initialized", lambda: processes > 1)
         monkeypatch.setattr(distributed, "get_rank", lambda: 0)
         monkeypatch.setattr(distributed, "get_world_size", lambda: processes)
-        monkeypatch.setattr(distributed, "broadcast_object_list", lambda objects, src: None)
-        options = {"save_dir": str(tmp_path), "restore_file": restore_file, "continue_once": continue_once}
-        prepare_last_checkpoint(argparse.Namespace(**options, reset_dataloader=reset_dataloader), task)
+        monkeypatch.setattr(distributed, "all_gather_object", lambda objects, own: objects.extend(elsewhere))
+        options = {"save_dir": str(tmp_path), "restore_file": restore_file, "reset_dataloader": False, **given}
+        prepare_last_checkpoint(argparse.Namespace(**options), task)
         return tmp_path / "checkpoint_last.pt"
 
     return prepare
@@ -82,6 +82,13 @@ def test_nothing_to_go_on_from(prepare):
     assert not prepare().exists()
 
 
+def test_a_host_without_the_file(prepare, tmp_path, monkeypatch):
+    """fairseq would continue on the others, and begin there."""
+    torch.save(state(3, 2), tmp_path / "checkpoint_last.pt")
+    with pytest.raises(InputError, match="would continue from .*_last.pt and no file: give all hosts the same --save-"):
+        prepare(processes=2, elsewhere=[("no file", None)])
+
+
 @pytest.mark.parametrize(
     ("before", "batches", "processes", "again"),
     [(2, 6, 1, 0), (1, 6, 2, 0), (4, 1, 2, 0), (2, 5, 3, 1), (2, 6, 2, 0), (2, 0, 1, 0), (1, 0, 2, 0)],
@@ -113,10 +120,10 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
 
 
-@pytest.mark.parametrize("option", ["restore_file", "continue_once"])
+@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
 def test_another_file_of_other_processes(prepare, tmp_path, option):
     torch.save(state(3, 2), tmp_path / "two.pt")
-    for more, converted in (({}, True), ({"reset_dataloader": True}, False)):
+    for more, converted in (({}, option != "finetune_from_model"), ({"reset_dataloader": True}, False)):
         task = types.SimpleNamespace(get_batch_iterator=len)
         prepare(task=task, **{option: str(tmp_path / "two.pt")}, **more)
         assert (task.get_batch_iterator is not len) == converted

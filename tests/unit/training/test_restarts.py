@@ -59,6 +59,7 @@ def test_a_training_that_has_stopped_does_no_update(counter, patience, stopped):
     cfg = options(patience=patience)
     continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
     assert (cfg.optimization.max_epoch == -1) == stopped
+    assert bool(vars(counter)) == (patience > 0)  # else later checkpoints would keep an old count
 
 
 @pytest.mark.parametrize("option", ["best_checkpoint_metric", "reset_meters", "reset_optimizer"])

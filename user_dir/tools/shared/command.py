@@ -59,7 +59,10 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     default = "(default: that of search.json beside the checkpoint, which a recipe writes, else {:g})"
     beam = "beam size " + default.format(DEFAULTS["beam"])
     parser.add_argument("--beam", type=positive, metavar="N", help=beam)
-    lenpen = "length penalty: scores are divided by length^A, as fairseq does " + default.format(DEFAULTS["lenpen"])
+    lenpen = (
+        "length penalty: scores are divided by length^A, as in fairseq, unless search.json says otherwise "
+        + default.format(DEFAULTS["lenpen"])
+    )
     parser.add_argument("--lenpen", type=float, metavar="A", help=lenpen)
 
 
@@ -86,6 +89,8 @@ def exit_in_one_line(tool: str):
     Ctrl-C, SIGTERM, SIGHUP and a reader that goes away (`… | head`) end it without a word, with the status that a shell
     gives for them, and nothing half-written stays. It decorates a tool's main().
     """
+    if sys.stderr is None:  # it is closed (2>&-): print would write messages to the standard output
+        sys.stderr = open(os.devnull, "w")
     own = threading.current_thread() is threading.main_thread()  # others cannot take signals
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP) if own}
     for number, handler in before.items():

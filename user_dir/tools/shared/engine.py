@@ -55,7 +55,7 @@ def precision(checkpoints: list[pathlib.Path], device: str | None) -> str | None
 
 
 def only_torch(args: argparse.Namespace) -> str | None:
-    """The first option of `args` that CTranslate2 cannot obey."""
+    """The first option of `args` that only torch takes."""
     names = ("data", "ensemble", "autocast", "lenpen_form")
     return next((flag(name) for name in names if getattr(args, name)), None)
 
