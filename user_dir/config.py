@@ -95,7 +95,7 @@ PARTS = {
 }
 
 # Options of fairseq's Transformer that our models do not support, and the remedy. Every other option is implemented,
-# so none is silently ignored.
+# or belongs to one of these and has no effect alone.
 UNSUPPORTED = {
     "quant_noise_pq": "train without it, because our attention multiplies the projections' weights directly",
     "quant_noise_scalar": "train without it, because our attention multiplies the projections' weights directly",

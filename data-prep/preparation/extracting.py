@@ -41,12 +41,7 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.files)
     dropped = dict(+cleaner.dropped)
     split = "" if {"valid", "test"} <= {*source.files} else ", or change --held-out"
-    for part in PARTS:
-        if not counts[part]:
-            raise PreparationError(
-                f"no {part} pairs: only {clean:,} pairs are clean (dropped: {dropped or 'none'}); "
-                f"give more text{split}{'; or ' + remedy(dropped) if dropped else ''}"
-            )
+    refuse_empty(counts, clean, dropped, f"give more text{split}")
     return {"in": total, "dropped": dropped, **counts}
 
 
@@ -69,7 +64,17 @@ def extract_as_published(source: Corpus, folder: Path, cleaner: Cleaner, most: i
     parts = {"train": rows(validate=False), "valid": rows(validate=True), "test": _tidy(source.pairs("test"))}
     counts = write_parts(folder, source.columns, parts, most)
     whole.unlink()
-    return {"in": clean + cleaner.dropped.total(), "dropped": dict(cleaner.dropped), **counts}
+    dropped = dict(cleaner.dropped)
+    refuse_empty(counts, clean, dropped, "check the corpus's files")
+    return {"in": clean + cleaner.dropped.total(), "dropped": dropped, **counts}
+
+
+def refuse_empty(counts: dict, clean: int, dropped: dict, advice: str) -> None:
+    """Raises PreparationError if a part has no pairs."""
+    for part in PARTS:
+        if not counts[part]:
+            reason = f"no {part} pairs: only {clean:,} pairs are clean (dropped: {dropped or 'none'})"
+            raise PreparationError(f"{reason}; {advice}{'; or ' + remedy(dropped) if dropped else ''}")
 
 
 def write_parts(folder: Path, columns: Sequence[str], parts: dict[str, Iterable[Pair]], most: int | None) -> dict:

@@ -7,7 +7,7 @@ decoder passes to all of its layers. B counts rows: the beams of all sentences.
 import torch
 from torch import Tensor
 
-# Key of the incremental state while the decoder reorders it; the entry, `answers`, lets caches share comparisons.
+# While the decoder reorders the incremental state, this key holds `answers`, in which caches share comparisons.
 ONE_ORDER = "one order"
 
 
@@ -67,21 +67,17 @@ class SourceCache:
         """Row i continues row order[i].
 
         Beams share the keys of their sentence while all of them stay. Once only some do, each row gets its own keys.
-        An order with as many rows as before is assumed to stay within the sentences, as fairseq's own attention
-        assumes: beam search has no other, and checking would wait for the device at every step.
+        While beams share keys, an order with as many rows as before is assumed to stay within the sentences, as
+        fairseq's own attention assumes: beam search has no other, and checking would wait for the device at every step.
         """
-        if self.beams == 1 and repeats(order, beam_size, len(self.k), answers):
-            self.beams = beam_size
+        if self.beams > 1 and len(order) == self.beams * len(self.k):
             return
-        if self.beams > 1:
-            if len(order) == self.beams * len(self.k):
-                return
-            if stay_together(order, self.beams, answers):
-                order = order[:: self.beams] // self.beams
-            else:
-                order, self.beams = order // self.beams, 1
+        repeated = self.beams == 1 and len(order) == beam_size * len(self.k)  # after the first step of a search
+        beams, rows = beam_size if repeated else self.beams, order // self.beams  # rows of k
+        self.beams = beams if beams > 1 and stay_together(rows, beams, answers) else 1
         self.k, self.v, self.mask, self.words_first = (
-            None if x is None else x.index_select(0, order) for x in (self.k, self.v, self.mask, self.words_first)
+            None if x is None else x.index_select(0, rows[:: self.beams])
+            for x in (self.k, self.v, self.mask, self.words_first)
         )
 
 
@@ -132,24 +128,15 @@ def shared_beams(key: Tensor, beams: int) -> int:
     return beams if torch.equal(sentences, sentences[:, :, :1].expand_as(sentences)) else 1
 
 
-def repeats(order: Tensor, times: int, rows: int, answers: dict) -> bool:
-    """Whether `order` gives each of `rows` sentences `times` beams; for `answers` see `stay_together`."""
-    if times == 1 or len(order) != times * rows:
-        return False
-    if "repeats" not in answers:
-        answers["repeats"] = torch.equal(order, torch.arange(rows, device=order.device).repeat_interleave(times))
-    return answers["repeats"]
-
-
-def stay_together(order: Tensor, beams: int, answers: dict) -> bool:
-    """Whether each group of `beams` rows in `order` continues rows of one sentence.
+def stay_together(rows: Tensor, beams: int, answers: dict) -> bool:
+    """Whether each group of `beams` in `rows` has one row of keys, repeated.
 
     The rows of a batch that repeats a sentence look like beams until one of them ends. The comparison waits for the
     device, so its result is put into `answers`, which the caches of all layers share for one order.
     """
-    if len(order) % beams:
+    if len(rows) % beams:
         return False
     if beams not in answers:
-        sentences = (order // beams).unflatten(0, (-1, beams))
-        answers[beams] = bool((sentences == sentences[:, :1]).all())
+        groups = rows.unflatten(0, (-1, beams))
+        answers[beams] = bool((groups == groups[:, :1]).all())
     return answers[beams]

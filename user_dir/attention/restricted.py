@@ -4,7 +4,7 @@
 
 where N(t) are r positions centred on t (r + 1 if r is even); a masked decoder omits those after t. Queries are
 processed in blocks, each with the keys of the block and of its neighbours, so that time and memory grow with n·r
-instead of n²:
+instead of n² (but not where attention weights are asked for):
 
     queries          [ block 0 ][ block 1 ][ block 2 ]
     keys of block 1      [ radius][ block 1 ][ radius]

@@ -5,7 +5,8 @@ copies W for each of them: the quickstart's test set took 82 CPU seconds instead
 
 If x has few rows, x Wᵀ is computed as (W xᵀ)ᵀ: torch's matrix library (MKL) computes such a flat product in one thread
 of two, but W xᵀ in both: searches at `_base` size are faster (tests/benchmarks/README.md). There is nothing to gain
-with one thread, in training, and for more rows or smaller matrices.
+with one thread, in training, and for more rows or smaller matrices. (In the first pass of activation checkpointing
+torch computes no gradients, as in a search: its sums may be rounded differently from the second pass's.)
 """
 
 import torch
@@ -18,7 +19,7 @@ SIZE = 2**18  # W has to be larger than this
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, as F.linear: x […, inputs], weight [outputs, inputs], bias [outputs] → […, outputs]"""
-    if x.dim() == 3 and x.size(1) == 1:  # in training, too: both passes of activation checkpointing compute the same
+    if x.dim() == 3 and x.size(1) == 1:
         return linear(x.squeeze(1), weight, bias).unsqueeze(1)
     rows = x.shape[:-1].numel()
     suited = 1 < rows <= ROWS and weight.numel() > SIZE and x.device.type == "cpu" and x.dtype == torch.float32

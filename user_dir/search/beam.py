@@ -1,9 +1,9 @@
 """Beam search with fairseq's results and less work.
 
 At every step fairseq's generator makes about eight passes over the probabilities of all words after all hypotheses, and
-copies each hypothesis. Here the best words are found among the best of about 6√V groups of words, the first step is
-computed once per sentence instead of once for each of its equal beams, and only the last word and the predecessor of a
-hypothesis are stored: it is read backwards when it is complete.
+copies each hypothesis. Here a large search finds the best words among the best of about 6√V groups of words, the first
+step is computed once per sentence instead of once for each of its equal beams, and only the last word and the
+predecessor of a hypothesis are stored: it is read backwards when it is complete.
 """
 
 import math

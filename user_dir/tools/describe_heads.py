@@ -18,14 +18,12 @@ what it has read; the keys after i are masked, so that "next" is 0.
 
 import functools
 import math
-import pathlib
 import unicodedata
 
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from torch import Tensor
 
-from ..files import refuse_output, write_text
 from ..serving.translator import Translator
 from .shared.attentions import ATTENTIONS, attentions_of, observed, subwords
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser, table
@@ -108,11 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_checkpoint(parser)
     add_data(parser, "data", nargs="?")
     add_sentences(parser)
-    output = "the file of the table (default: the standard output)"
-    parser.add_argument("--output", type=pathlib.Path, metavar="FILE.md", help=output)
     args = parser.parse_args(arguments)
-    if args.output:
-        refuse_output(args.output)
     translator = open_model(args)
     found = describe(translator, load_sentences(translator, args.subset), max_tokens=args.max_tokens)
     rows = [
@@ -121,10 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
         for layer, heads in enumerate(layers, 1)
         for head, values in enumerate(heads, 1)
     ]
-    text = table(["attention", "layer", "head", *COLUMNS], rows)
-    if args.output:
-        write_text(args.output, f"{text}\n")
-    print(args.output or text)
+    print(table(["attention", "layer", "head", *COLUMNS], rows))
 
 
 if __name__ == "__main__":

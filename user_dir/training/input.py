@@ -49,9 +49,6 @@ def refuse_input(options, task, model_options=None) -> None:
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
         faults.append(f"--share-all-embeddings: the languages have dictionaries of their own: {remedy}")
-    if getattr(model_options, "relative_attention", None) == "all" and task.cfg.left_pad_target:
-        reason = "distances would count the padding, which decoding does not have"
-        faults.append(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
     if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
         faults.append(f"--autocast bf16 does not go with {given}, which computes in float16: omit one of them")

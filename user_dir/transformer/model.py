@@ -49,15 +49,18 @@ class TransformerModel(TransformerModelBase):
             InputError: for options that are not supported, impossible sizes, and a training that could not train κ and
                 α as the paper does
         """
-        cfg = cls.config.from_namespace(args)
+        cfg, task_cfg = cls.config.from_namespace(args), getattr(task, "cfg", None)
         refuse_options(cfg)
+        if cfg.relative_attention == "all" and getattr(task_cfg, "left_pad_target", False):
+            reason = "distances would count the padding, which decoding does not have"
+            raise InputError(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
         if cfg.absolute_positions == "omit":  # fairseq's own flag cannot be reset from the command line
             cfg.no_token_positional_embeddings = True
         learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
         if learned:
             refuse_training(args)
         model = super().build_model(cfg, task)
-        model.decoder.learns_alignment = getattr(getattr(task, "cfg", None), "load_alignments", False)
+        model.decoder.learns_alignment = getattr(task_cfg, "load_alignments", False)
         use_our_modules(model)
         for name, parameter in model.named_parameters():
             parameter.name_in_model = name  # for the optimizer's messages

@@ -1,4 +1,4 @@
-"""κ and α of every block in fairseq's log and TensorBoard."""
+"""κ and α of every block in fairseq's log; their entropies in TensorBoard, too."""
 
 import functools
 
@@ -19,11 +19,12 @@ def log_name(parameter: str) -> str:
 
 
 class BranchLog:
-    """κ and α of every block of `model` in fairseq's log and TensorBoard, after the last update.
+    """κ and α of every block of `model` after the last update, for fairseq's log.
 
     kappa_enc1=0.2613/0.2408/… are κ_1, κ_2, … of a block (`log_name`), as one text, because hundreds of numbers would
-    be too many for a line. kappa_enc1_entropy is their entropy in nats (ln M if uniform), a number. fairseq asks for a
-    derived value when it writes a line; only then all of them are fetched from the device, at once.
+    be too many for a line. kappa_enc1_entropy is their entropy in nats (ln M if uniform), a number, which TensorBoard
+    draws, too. fairseq asks for a derived value when it writes a line; only then all of them are fetched from the
+    device, at once.
     """
 
     def __init__(self, model: nn.Module):

@@ -21,7 +21,7 @@ def talk(lines) -> str:
     return "".join(f"{line}\n" for line in (*head, *lines[2:]))
 
 
-def test_the_standard_split_of_iwslt14(tmp_path):
+def test_the_standard_split_of_iwslt14(tmp_path, capsys):
     """An archive of that form, against the steps of fairseq's prepare-iwslt14.sh written out."""
     generator = random.Random(6)
     words = 'der die das Haus, sagte "gut" und l\'Homme (Applaus) z.B. 5,5'.split()
@@ -63,6 +63,10 @@ def test_the_standard_split_of_iwslt14(tmp_path):
         folder = tmp_path / "out" / ("clean" if part == "train" else "tok")
         found = [(folder / f"{part}.{language}").read_text(encoding="utf-8").splitlines() for language in texts]
         assert [list(pair) for pair in zip(*found)] == pairs
+
+    given = [*options, "--max-length", "1", "--mirror", str(tmp_path), "--output", str(tmp_path / "none")]
+    assert prepare.main(["iwslt14", *given]) == 1
+    assert "no train pairs: only " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [["--held-out", "100"], ["--pretokenised"]])

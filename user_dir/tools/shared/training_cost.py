@@ -39,8 +39,13 @@ def lengths(task) -> tuple[float, float]:
 
 
 def shown(points: dict[int, dict]) -> tuple[float, float]:
-    """Target subwords and seconds of the updates in "train_inner" of a log (see training_log.read_log)."""
-    intervals = itertools.pairwise([0, *sorted(points)])
+    """Target subwords and seconds of the updates in "train_inner" of a log (see training_log.read_log).
+
+    A log may begin late (--continue-once); its first interval is then as long as the second.
+    """
+    numbers = sorted(points)
+    begun = max(0, 2 * numbers[0] - numbers[1]) if len(numbers) > 1 else 0
+    intervals = itertools.pairwise([begun, *numbers])
     tokens = sum(points[updates]["wpb"] * (updates - before) for before, updates in intervals)
     return tokens, sum(values["train_wall"] for values in points.values())
 

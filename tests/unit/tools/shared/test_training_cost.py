@@ -47,6 +47,7 @@ def test_operations_of_branches(build, dictionary):
 
 def test_shown():
     assert shown(POINTS) == (50 * 10 + 50 * 20, 7)
+    assert shown({8000 + updates: values for updates, values in POINTS.items()}) == shown(POINTS)  # --continue-once
 
 
 def test_updates_of_less_than_a_second(monkeypatch, tmp_path):
