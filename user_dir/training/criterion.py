@@ -25,7 +25,10 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-CHUNK = 2**23  # logits at a time; with fewer, W and its gradient for 37,000 words are read for too few tokens
+# The most tokens and logits in a chunk on CPUs: more logits leave the caches between two passes over them, and fewer
+# tokens make W and its gradient, which are read for each chunk, cost too much (tests/benchmarks/loss.py).
+ROWS, LOGITS = 384, 2**24
+LOGITS_ON_GPU = 2**26  # each chunk is about 30 kernels: with as few tokens as on CPUs, 4,096 took 18 chunks
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
@@ -105,12 +108,15 @@ class ProjectedLoss(torch.autograd.Function):
             # The chunks are added up in float32, even where the parameters are half-precision numbers.
             grad_w = (-e * sum_x).expand_as(weight).to(torch.promote_types(weight.dtype, wide), copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
-        # On a GPU, 4,096 tokens take 3 chunks instead of 18; each chunk is about 30 kernels.
-        size = max(1, CHUNK * (1 if x.device.type == "cpu" else 8) // vocabulary)
-        buffer = x.new_empty(min(size, tokens), vocabulary)  # new memory for each chunk would cost a tenth of the time
+        on_cpu = x.device.type == "cpu"
+        size = max(1, min(ROWS, LOGITS // vocabulary) if on_cpu else LOGITS_ON_GPU // vocabulary)
+        # New memory for each chunk would cost a tenth of the time, and more in bfloat16.
+        buffer = x.new_empty(min(size, tokens), vocabulary)
+        wide_buffer = buffer if cast == wide else buffer.new_empty(buffer.shape, dtype=wide)
         for start in range(0, tokens, size):
             rows = slice(start, start + size)
-            logits = torch.mm(x[rows], w.T, out=buffer[: tokens - start]).to(wide)  # [chunk, V]
+            product = torch.mm(x[rows], w.T, out=buffer[: tokens - start])  # [chunk, V]
+            logits = product if cast == wide else wide_buffer[: tokens - start].copy_(product)
             y = target[rows, None]
             logit_y = logits.gather(1, y)  # [chunk, 1]
             highest = logits.amax(1, keepdim=True)  # max(1), which finds the word, too, takes seven times as long
@@ -122,7 +128,8 @@ class ProjectedLoss(torch.autograd.Function):
             loss += (lse - right * logit_y).sum() - e * (x[rows].to(wide) @ sum_w).sum()
             if not derive:
                 continue
-            gradient = logits.scatter_add_(1, y, torch.full_like(logit_y, -right)).to(cast)  # [chunk, V]
+            logits.scatter_add_(1, y, torch.full_like(logit_y, -right))
+            gradient = product.copy_(logits)  # [chunk, V]; nothing is copied where they are the same
             if grad_x is not None:
                 grad_x[rows] = (gradient @ w).to(wide) - e * sum_w
             if grad_w is not None:
