@@ -129,7 +129,7 @@ write_translations() {  # fairseq-generate's output with its lines D-NUMBER <tab
 }
 
 show_and_keep() {  # file, command ...
-  "${@:2}" | tee "$1.partial"
+  "${@:2}" | tee "$1.partial" || { rm "$1.partial"; return 1; }
   mv "$1.partial" "$1"
 }
 
