@@ -8,8 +8,8 @@
 # The endings of the files' names are the languages. The family, sizes, merges, dropout and rates by the number of pairs
 # are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
-#   PATIENCE=10                 validations, each after an epoch, or after so many that they have 50 to 100 updates
-#   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; its paths begin in the project
+#   PATIENCE=10                 validations, one after each epoch, or after several epochs that have 50 updates together
+#   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are relative to the project
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
 

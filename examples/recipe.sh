@@ -296,7 +296,8 @@ follow_plan() {  # published results
 check_training() {
   if [ "$GPUS" != 0 ]; then
     local seen; seen=$(python -c 'import torch; print(torch.cuda.device_count())')
-    [ "$seen" -ge "$GPUS" ] || fail "GPUS is $GPUS, and torch sees $seen on this host; GPUS=0 trains on CPUs"
+    [ "$seen" -ge "$GPUS" ] || fail "GPUS is $GPUS, and torch sees $seen on this host. GPUS=0 trains on CPUs;" \
+      "if torch was installed before the GPU: pip install --force-reinstall torch==$torch_version"
   fi
   if [ -s "$run/precision" ]; then
     echo "# $run has been trained with --autocast $(cat "$run/precision")${precision:+ so far, now with $precision}"

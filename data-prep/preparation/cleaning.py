@@ -19,8 +19,8 @@ REMEDIES = {
     "empty": "check that both texts have a sentence on each line",
     "too long": "split the text into sentences, or raise --max-length",
     "length ratio": "put spaces between the words of a language that is written without them (data-prep/README.md, "
-    "Languages that Moses cannot segment), align the lines if they do not translate each other, or raise --max-ratio",
-    "word too long": "put spaces between the words (data-prep/README.md, Languages that Moses cannot segment)",
+    "Other tokenisers), align the lines if they do not translate each other, or raise --max-ratio",
+    "word too long": "put spaces between the words (data-prep/README.md, Other tokenisers)",
     "duplicate": "a repeated pair is used once",
     LEAKAGE: "give other sentences with --valid and --test",
 }
