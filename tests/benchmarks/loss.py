@@ -21,7 +21,7 @@ SHAPES = [(1000, 128, 8000), (4000, 128, 9700), (4000, 256, 10000), (4000, 512, 
 
 def step(rows: int, features: Tensor, weight: Tensor, target: Tensor, cast: torch.dtype) -> None:
     """The loss and its gradient, with `rows` tokens in a chunk."""
-    criterion.ROWS = rows
+    criterion.ROWS, criterion.LOGITS = rows, rows * len(weight)
     ProjectedLoss.apply(features, weight, target, 0.1, cast, True, False)[0].backward()
     features.grad = weight.grad = None
 

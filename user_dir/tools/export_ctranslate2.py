@@ -162,12 +162,12 @@ def main(arguments: list[str] | None = None) -> None:
     form = kept_settings(args.checkpoint.parent).get("lenpen_form", "fairseq")  # CTranslate2 has fairseq's
     if args.if_possible and (form != "fairseq" or importlib.util.find_spec("ctranslate2") is None):
         return
-    if form != "fairseq":
-        reason = f"CTranslate2 does not compute the run's --lenpen-form {form}"
-        print(f"nmt-export-ctranslate2: {reason}: the export has --lenpen 1 of fairseq's", file=sys.stderr)
     with contextlib.suppress(NotComputed) if args.if_possible else contextlib.nullcontext():
         export(args.checkpoint, args.data or data_of([args.checkpoint]), args.output, args.quantization)
         print(f"{args.output}: {args.checkpoint} for CTranslate2")
+        if form != "fairseq":
+            reason = f"CTranslate2 does not compute the run's --lenpen-form {form}"
+            print(f"nmt-export-ctranslate2: {reason}: the export has --lenpen 1 of fairseq's", file=sys.stderr)
 
 
 if __name__ == "__main__":

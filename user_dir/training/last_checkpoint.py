@@ -30,7 +30,7 @@ def chosen(options) -> tuple[str, pathlib.Path]:
     last = pathlib.Path(options.save_dir) / LAST
     if options.restore_file != LAST:
         return "restore_file", pathlib.Path(options.restore_file)
-    for name in ("continue_once", "finetune_from_model"):
+    for name in ("continue_once", "finetune_from_model"):  # read once: a resumed training goes on from its own
         if getattr(options, name, None) and not last.exists():
             return name, pathlib.Path(getattr(options, name))
     return "save_dir", last

@@ -130,4 +130,3 @@ def test_bad_input(refusal, data, monkeypatch, spoil, options, words):
     if spoil:
         spoil(data, monkeypatch)
     assert re.search(words, refusal(*describe(data, *options)))
-    assert not (data / "heads.md").exists()

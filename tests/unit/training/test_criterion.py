@@ -48,10 +48,11 @@ def assert_same(ours, theirs, tolerance):
         torch.testing.assert_close(ours[3][name], gradient, rtol=tolerance, atol=tolerance * largest.item(), msg=name)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 1000], ids=["a row", "two rows", "all rows"])
+@pytest.mark.parametrize("most", [{"LOGITS": 1}, {"ROWS": 2}, {"ROWS": 1000}], ids=["a row", "two rows", "all rows"])
 @pytest.mark.parametrize("shared", [False, True], ids=["three matrices", "one matrix"])
-def test_loss_and_gradients_are_fairseqs(build, both, sample, monkeypatch, shared, rows):
-    monkeypatch.setattr(criterion, "ROWS", rows)
+def test_loss_and_gradients_are_fairseqs(build, both, sample, monkeypatch, shared, most):
+    for name, value in most.items():
+        monkeypatch.setattr(criterion, name, value)
     model = build("vaswani_transformer_base", **({"share_all_embeddings": True} if shared else {}))
     assert_same(*(outcome(loss_of, model, sample) for loss_of in both()), 1e-5)
 

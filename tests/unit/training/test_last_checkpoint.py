@@ -82,7 +82,7 @@ def test_nothing_to_go_on_from(prepare):
     assert not prepare().exists()
 
 
-def test_a_host_without_the_file(prepare, tmp_path, monkeypatch):
+def test_a_host_without_the_file(prepare, tmp_path):
     """fairseq would continue on the others, and begin there."""
     torch.save(state(3, 2), tmp_path / "checkpoint_last.pt")
     with pytest.raises(InputError, match="would continue from .*_last.pt and no file: give all hosts the same --save-"):
