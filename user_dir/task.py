@@ -24,7 +24,7 @@ from .config import option, training_options, whole
 from .errors import InputError
 from .preparation import closed_up
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
-from .serving.search_settings import refuse_search
+from .search.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints

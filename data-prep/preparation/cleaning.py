@@ -1,6 +1,5 @@
 """Drops unsuitable training pairs, and counts the reasons."""
 
-import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .splitting import LEAKAGE
+from .splitting import LEAKAGE, digest
 
 LONGEST_WORD = 1000  # as in Moses' clean-corpus-n.perl; subwords of longer ones take minutes
 AT_A_TIME = 1 << 20  # digests compared at a time
@@ -77,7 +76,7 @@ def without_repeats(pairs: Callable[[], Iterable[tuple]], folder: Path, dropped:
     """
     with tempfile.TemporaryFile(dir=folder) as digests:
         for first, second, *_ in pairs():
-            digests.write(hashlib.blake2b(f"{first}\n{second}".encode(), digest_size=8).digest())
+            digests.write(digest(f"{first}\n{second}"))
         digests.flush()
         repeated = _repeated(np.memmap(digests, np.uint64, "r") if digests.tell() else np.empty(0, np.uint64))
     for pair, repeat in zip(pairs(), repeated.data):

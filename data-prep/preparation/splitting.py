@@ -23,7 +23,7 @@ def folded(sentence: str) -> str:
     return _NOT_WORDS.sub(" ", sentence.casefold()).strip() or sentence
 
 
-def _hash(text: str) -> bytes:
+def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
@@ -55,10 +55,10 @@ def _first_by_hash(pairs: Iterable[Pair], count: int) -> list[Pair]:
     chosen: dict[bytes, tuple[bytes, Pair]] = {}
     largest = b"\xff" * 8
     for pair in pairs:
-        key = _hash(folded(pair[0]))
+        key = digest(folded(pair[0]))
         if key > largest:
             continue
-        candidate = (_hash(pair[0] + "\n" + pair[1]), pair)
+        candidate = (digest(pair[0] + "\n" + pair[1]), pair)
         chosen[key] = min(chosen.get(key, candidate), candidate)
         if len(chosen) == 2 * count:
             chosen = {key: chosen[key] for key in heapq.nsmallest(count, chosen)}
@@ -81,5 +81,5 @@ def without_leakage(pairs: Iterable[Pair], held: Iterable[Pair], dropped: Counte
 
 def sample(pairs: Iterable[Pair], count: int) -> list[Pair]:
     """`count` pairs, always the same, in their order. The first ones would be the shortest in a sorted corpus."""
-    chosen = heapq.nsmallest(count, ((_hash("\n".join(pair[:2])), place, pair) for place, pair in enumerate(pairs)))
+    chosen = heapq.nsmallest(count, ((digest("\n".join(pair[:2])), place, pair) for place, pair in enumerate(pairs)))
     return [pair for _, _, pair in sorted(chosen, key=lambda entry: entry[1])]

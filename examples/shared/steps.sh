@@ -184,7 +184,7 @@ check_options() {  # before a preparation that may take hours
 }
 
 average() {
-  run python -m user_dir.serving.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
+  run python -m user_dir.search.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
   done_before "$run/average.pt" ||
     run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
   # With an export nmt-translate answers in a second. CTranslate2 may not be installed, and does not compute all models.

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from user_dir.serving.search_settings import FAIRSEQS
+from user_dir.search.search_settings import FAIRSEQS
 
 from support import PYTHON, assert_same_training, environment, free_port, run, wait_for
 

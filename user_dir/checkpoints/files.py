@@ -22,6 +22,8 @@ def load(path: pathlib.Path) -> dict:
         groups = [] if state.get("args") else [state["cfg"].get(group, {}) for group in ("model", "task")]
         if not all(isinstance(group, (dict, argparse.Namespace)) for group in (state["model"], *groups)):
             raise TypeError
+        if not all(map(torch.is_tensor, state["model"].values())):
+            raise TypeError
     if state.get("args") is not None:  # fairseq would use these instead of cfg
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
     refuse_shared_ffn(saved_options(state, "model").get("branch_ffn"))

@@ -8,7 +8,7 @@ fairseq that do not, classes that --user-dir has imported, and models that are n
 import argparse
 import dataclasses
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
@@ -29,14 +29,14 @@ GROUPS = {
 }
 
 
-def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None) -> None:
+def refuse_untrusted(source: str, cfg: Mapping, sizes: list[int] | None = None) -> None:
     """Raises InputError if fairseq could run an option of `cfg`, or could not finish building the model.
 
     Args:
         source: where the options are from, for the message
         cfg: the groups of options in a checkpoint
-        tensors: its parameters, if they are known. They bound the model's size: fairseq builds the model before it
-            compares them with it, which takes hours for a million layers
+        sizes: how many numbers each of its parameters has, if known. They bound the model's size: fairseq builds the
+            model before it compares them with it, which takes hours for a million layers
     """
     for group in GROUPS.keys() & {*cfg}:
         (option, classes), given = GROUPS[group], as_dict(cfg[group]) or {}
@@ -48,8 +48,7 @@ def refuse_untrusted(source: str, cfg: Mapping, tensors: Iterable | None = None)
                 raise InputError(f"{source} has fairseq's {group} {name}, {reason}")
     # The largest values of options, by the ends of their names. fairseq's TransformerModel evaluates the first two.
     largest = {"softmax_cutoff": 0, "att_config": 0}
-    if tensors is not None:
-        sizes = [tensor.numel() for tensor in tensors]
+    if sizes is not None:
         largest |= {"layers": len(sizes), **dict.fromkeys(("dim", "distance", "branches"), sum(sizes))}
         largest |= dict.fromkeys(("source_positions", "target_positions"), max(sum(sizes), 2**20))  # also sinusoids
     for option, value in (as_dict(cfg.get("model")) or {}).items():

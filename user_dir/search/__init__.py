@@ -1,1 +1,1 @@
-"""Beam search."""
+"""Beam search and its settings."""

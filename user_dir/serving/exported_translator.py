@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from ..errors import InputError
 from ..preparation import PreparedText, SplitText, codes_of, preparation_of, vocabulary_of
+from ..search.search_settings import checked, kept_settings, search_settings
 from .respelling import Respelling
-from .search_settings import checked, kept_settings, search_settings
 from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2
 
 FACTS = "translator.json"
@@ -92,7 +92,7 @@ def difference(folder: pathlib.Path, checkpoint: pathlib.Path) -> str | None:
         InputError: if a file is malformed
     """
     if not (folder / FACTS).exists():
-        return f"there is no {folder}"
+        return f"there is no {folder / FACTS}"
     facts, exported = read_facts(folder), fingerprint(checkpoint)
     if exported is None or facts.get("checkpoint") != exported:
         return f"{folder} was exported from another file than {checkpoint}"

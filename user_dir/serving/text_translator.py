@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..preparation import CONTINUED, closed_up
-from .search_settings import refuse_search, search_settings
+from ..search.search_settings import refuse_search, search_settings
 
 MAX_TOKENS = 6000  # subwords that are translated together
 ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences

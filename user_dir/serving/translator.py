@@ -1,10 +1,4 @@
-"""Text in, text out: a trained model with beam search and the preparation of the text.
-
-from user_dir.serving.translator import Translator
-
-translator = Translator("runs/vaswani_transformer_tiny.fr-en/average.pt")
-print(*translator.translate(["J'ouvris la boîte.", "Il fait beau."]), sep="\\n")
-"""
+"""Text in, text out: a trained model with beam search and the preparation of the text (see user_dir/translator.py)."""
 
 import pathlib
 import sys
@@ -21,11 +15,11 @@ from ..checkpoints.files import load, saved_options
 from ..errors import InputError
 from ..preparation import Preparation, PreparedText, SplitText, preparation_of
 from ..search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from ..search.search_settings import kept_settings, refuse_search, search_settings
 from ..transformer.model import TransformerModel
 from .forked import forked
 from .models import data_of, load_models, longest_source, refuse_no_dictionaries
 from .respelling import Respelling, characters_of
-from .search_settings import kept_settings, refuse_search, search_settings
 from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2
 
 ROWS = 50  # fewer are not worth a process (tests/benchmarks/README.md)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..preparation import preparation_of
-from ..serving.search_settings import search_settings
+from ..search.search_settings import search_settings
 from ..serving.translator import Translator
 from ..weighted.heads import branched_blocks
 from .shared.command import add_checkpoint, add_data, add_search, exit_in_one_line, new_parser

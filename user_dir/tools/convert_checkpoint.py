@@ -57,16 +57,17 @@ def convert(path: pathlib.Path, to: str) -> dict:
     with reading(path):
         state = load_checkpoint_to_cpu(str(path))
         cfg = state["cfg"]
+        options = cfg.model if OmegaConf.is_config(cfg.model) else vars(cfg.model)
+        architecture = options.get("arch") or options["_name"]
+        sizes = [tensor.numel() for tensor in state["model"].values()]
     if found := re.search(r"\$\{[^}]*:[^}]*\}?", str(OmegaConf.to_container(cfg, resolve=False))):
         # such as ${oc.env:HOME}: the file that is written would have this machine's
         raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
-    options = cfg.model if OmegaConf.is_config(cfg.model) else vars(cfg.model)
-    architecture = options.get("arch") or options["_name"]
     family = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
     if family == to or family not in ARCHITECTURES:
         reason = "it is one already" if family == to else f"only {STOCK} and {OURS} compute the same"
         raise InputError(f"{path} is of --arch {architecture} and cannot become one of {to}: {reason}")
-    refuse_untrusted(path, cfg, state["model"].values())
+    refuse_untrusted(path, cfg, sizes)
     if to == OURS:
         refuse_options(VariantConfig.from_namespace(cfg.model))
     else:

@@ -20,10 +20,10 @@ from ..config import VariantConfig
 from ..errors import InputError, flag
 from ..files import folder_beside, refuse_missing_folder
 from ..relative.attention import RelativeMultiheadAttention
+from ..search.search_settings import kept_settings
 from ..serving.exported_translator import FACTS, fingerprint, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
-from ..serving.search_settings import kept_settings
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")

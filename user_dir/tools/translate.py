@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..files import write
-from ..serving.search_settings import FORMS
+from ..search.search_settings import FORMS
 from ..serving.text_translator import MAX_TOKENS, TextTranslator
 from .shared.command import add_checkpoint, add_data, add_search, checkpoint, exit_in_one_line, new_parser, positive
 from .shared.engine import opened

@@ -108,8 +108,7 @@ class ProjectedLoss(torch.autograd.Function):
             # The chunks are added up in float32, even where the parameters are half-precision numbers.
             grad_w = (-e * sum_x).expand_as(weight).to(torch.promote_types(weight.dtype, wide), copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
-        on_cpu = x.device.type == "cpu"
-        size = max(1, min(ROWS, LOGITS // vocabulary) if on_cpu else LOGITS_ON_GPU // vocabulary)
+        size = max(1, min(ROWS, LOGITS // vocabulary) if x.device.type == "cpu" else LOGITS_ON_GPU // vocabulary)
         # New memory for each chunk would cost a tenth of the time, and more in bfloat16.
         buffer = x.new_empty(min(size, tokens), vocabulary)
         wide_buffer = buffer if cast == wide else buffer.new_empty(buffer.shape, dtype=wide)

@@ -203,7 +203,6 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
             key=encoder_out,
             key_padding_mask=encoder_padding_mask,
             incremental_state=incremental_state,
-            static_kv=True,
             need_weights=need_attn,
             need_head_weights=need_head_weights,
         )

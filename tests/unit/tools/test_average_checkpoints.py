@@ -75,6 +75,7 @@ REFUSED = [
     ({"a.pt": {}, "b.pt": {"value": float("nan")}}, "a.pt b.pt", "weight in .*b.pt is not finite"),
     ({"a.pt": {}}, "a.pt b.pt", "there is no checkpoint .*b.pt"),
     ({"a.pt": {}, "b.pt": None}, "a.pt b.pt", "b.pt is not a readable fairseq checkpoint"),
+    ({"a.pt": {"gate": "text"}}, "a.pt", "a.pt is not a readable fairseq checkpoint"),
     ({"checkpoint_1_50.pt": {}}, ". --last 1", "holds 0 checkpoints by epoch .*: add --by update"),
     ({"checkpoint_last.pt": {}}, ". --last 1", "by epoch .*: name another folder, or .*checkpoint_last.pt alone"),
     ({}, "rnu --last 1", "there is no folder .*rnu: name the folder of a run"),

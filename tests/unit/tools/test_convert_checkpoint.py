@@ -107,6 +107,25 @@ def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value,
     assert not (tmp_path / "out.pt").exists()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda state: state.pop("model"),
+        lambda state: state["cfg"].pop("model"),
+        lambda state: vars(state["cfg"]["model"]).clear(),
+        lambda state: state["model"].update(version=3),
+    ],
+    ids=["no parameters", "no options of the model", "no architecture", "a parameter that is not a tensor"],
+)
+def test_a_damaged_checkpoint(saved, tmp_path, damage, refusal):
+    _, path, _ = saved("vaswani_transformer_base")
+    state = torch.load(path)
+    damage(state)
+    torch.save(state, path)
+    words = "not a readable fairseq checkpoint"
+    refusal(tool.main, path, "--to", "transformer", "--output", tmp_path / "out.pt", match=words)
+
+
 def test_no_checkpoint(tmp_path, refusal):
     (tmp_path / "text").write_text("hello")
     for name, words in (("text", "not a readable fairseq checkpoint"), ("nowhere", "there is no checkpoint")):

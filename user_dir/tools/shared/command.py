@@ -9,7 +9,7 @@ import sys
 import threading
 
 from ...errors import InputError
-from ...serving.search_settings import DEFAULTS
+from ...search.search_settings import DEFAULTS
 from .records import AVERAGE
 
 

@@ -30,7 +30,7 @@ def read_line(line: str) -> tuple[str, dict] | None:
             values = {name: number(value) for name, value in json.loads(match[0]).items()}
         except ValueError:  # a line that was cut off
             return None
-        prefix = min((name[: -len("num_updates")] for name in values if name.endswith("num_updates")), default="")
+        prefix = min((name.removesuffix("num_updates") for name in values if name.endswith("num_updates")), default="")
         kind, values = prefix[:-1] or "train_inner", {name.removeprefix(prefix): values[name] for name in values}
     elif match := INTERVAL.search(line) or SUMMARY.search(line):
         kind = "train_inner" if match.re is INTERVAL else match["subset"] or "train"

@@ -1,6 +1,6 @@
 """A run's settings of beam search: search.json beside its checkpoints.
 
-    python -m user_dir.serving.search_settings RUN/search.json --tokenizer moses --beam 4 --lenpen 1
+    python -m user_dir.search.search_settings RUN/search.json --tokenizer moses --beam 4 --lenpen 1
 
 saves the settings with which fairseq-generate searches if it is given these options. They are the run's defaults.
 """
@@ -90,7 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
     settings = vars(parser.parse_known_args(arguments)[0])
     output = settings.pop("output")
     try:
-        write_text(output, json.dumps(checked(settings, output)) + "\n")
+        refuse_search(**settings)
+        write_text(output, json.dumps(settings) + "\n")
     except InputError as error:
         sys.exit(f"search_settings: {error}")
 

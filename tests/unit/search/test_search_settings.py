@@ -6,8 +6,8 @@ import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
-from user_dir.serving import search_settings
-from user_dir.serving.search_settings import DEFAULTS, kept_settings
+from user_dir.search import search_settings
+from user_dir.search.search_settings import DEFAULTS, kept_settings
 from user_dir.serving.translator import Translator
 from user_dir.tools import plot_attention, translate
 
