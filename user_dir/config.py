@@ -170,6 +170,12 @@ def impossible(cfg: VariantConfig) -> Iterator[str]:
         width, heads = getattr(cfg, name).embed_dim, getattr(cfg, name).attention_heads
         if heads > 0 and width % heads:
             yield f"--{name}-embed-dim {width} is not divisible by --{name}-attention-heads {heads}: change one of them"
+    if cfg.share_all_embeddings:
+        for name in ("embed_dim", "embed_path"):
+            first, second = getattr(cfg.encoder, name), getattr(cfg.decoder, name)
+            if second and first != second:
+                given = f"{flag(f'encoder_{name}')} {first} and {flag(f'decoder_{name}')} {second}"
+                yield f"--share-all-embeddings needs the same on both sides, not {given}: change one of them"
     shared = cfg.share_all_embeddings or cfg.share_decoder_input_output_embed
     if shared and cfg.decoder.output_dim != cfg.decoder.embed_dim:
         given = f"--decoder-output-dim {cfg.decoder.output_dim}"

@@ -5,6 +5,18 @@ import re
 import sys
 import traceback
 
+# Errors that fairseq raises before it sets up the task, and fairseq and torch after our checks: class, a part of the
+# message, and the line for it.
+LINES = [
+    (AssertionError, "--max-tokens", "{}: for example, add --max-tokens 4096"),
+    (AssertionError, "please reset the optimizer", "{}"),
+    (OSError, "Model file not found", "--path: {}: name a checkpoint"),
+    (ValueError, "--combine-val to combine them", "{}"),
+    (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
+    (ImportError, "Please install fairscale", "{}"),
+    (ValueError, "loaded state dict", "the checkpoint's optimizer is that of another model: add --reset-optimizer"),
+]
+
 
 class InputError(ValueError):
     """An invalid input. The message says in one line what is wrong, where, and how to fix it."""
@@ -33,16 +45,12 @@ def report_input_errors_in_one_line() -> None:
             message = str(error)
         elif kind.__name__ == "ProcessRaisedException" and (match := re.search(ours, last_trace, re.DOTALL)):
             message = match[1]
-        elif kind is AssertionError and "--max-tokens" in str(error):  # fairseq's own, before it sets up the task
-            message = f"{error}: for example, add --max-tokens 4096"
-        elif kind is AssertionError and "please reset the optimizer" in str(error):  # --reset-optimizer
-            message = str(error)
         elif kind is ValueError and str(error).startswith("--finetune-from-model"):
             message = str(error).partition(": {")[0]  # the whole configuration follows
-        elif kind is OSError and str(error).startswith("Model file not found"):
-            message = f"--path: {error}: name a checkpoint"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
+        elif lines := [line for of, words, line in LINES if kind is of and words in str(error)]:
+            message = lines[0].format(error)
         else:
             return previous_hook(kind, error, trace)
         print(*message.split(), file=sys.stderr)

@@ -4,6 +4,7 @@ Bad corpora are in unit/data_prep/, translations and pictures in unit/tools/.
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import pathlib
@@ -98,6 +99,7 @@ OPTIMIZERS = [
     (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
     (PLAIN, "--adaptive-softmax-cutoff 10,20", "--adaptive-softmax-cutoff .*: use a subword vocabulary"),
     (PLAIN, "--decoder-embed-path no.txt", "--decoder-embed-path: there is no file no.txt: name another"),
+    (PLAIN, "--share-all-embeddings --decoder-embed-dim 64", "-embed-dim 32 and .*-embed-dim 64: change one of them"),
     (PLAIN, "--store-ema --ema-seed-model no.pt", "--ema-seed-model: there is no file no.pt: name another"),
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2 subwords: give"),
     (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),
@@ -215,6 +217,31 @@ def test_data_in_two_folders(copies, tmp_path):
         check_input(f"{copies}:{tmp_path}/nowhere")
 
 
+def test_held_out_sentences_in_two_files(copies, tmp_path):
+    """fairseq reads the second one only to combine them."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    for path in [*data.glob("valid.src-tgt.*")]:
+        shutil.copy(path, path.with_name(path.name.replace("valid", "valid1")))
+    combined, both = "--combine-valid-subsets", "--valid-subset valid1,valid"
+    for words in (combined, both):
+        with pytest.raises(
+            InputError, match=r"longest sentence of .*valid1?\.src.* has 9 subwords: add --skip-invalid"
+        ):
+            check_input(data, f"--max-source-positions 7 {words}")
+    cut("valid1.src-tgt.src.bin", 10)(data)
+    check_input(data, "--ignore-unused-valid-subsets")
+    for words in (combined, both):
+        with pytest.raises(InputError, match="valid1.*: prepare the data again"):
+            check_input(data, words)
+
+
+@pytest.mark.parametrize("numbers, words", [(32, None), (16, "vectors of 16 numbers: give --encoder-embed-dim 16")])
+def test_vectors_of_another_size(copies, tmp_path, numbers, words):
+    (tmp_path / "vectors").write_text(f"1 {numbers}\nw1{' 0.5' * numbers}\n")
+    with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
+        check_input(copies, f"--encoder-embed-path {tmp_path}/vectors")
+
+
 def test_files_that_fairseq_does_not_read(copies, tmp_path):
     names = [f"{part}.src-tgt.src.idx" for part in ("train", "train12", "train_old", "train.old")]
     for name in names:
@@ -270,6 +297,12 @@ CHECKPOINTS = [
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
     (RELATIVE, "--restore-file {trained}", "model .vaswani_.*tiny .*-positions neither.*_keys .*missing.*: name an"),
     (PLAIN, "--restore-file {trained} --encoder-layers 3", "layers.2.*missing.*: name another .* omit --restore-file"),
+    (
+        PLAIN,
+        "--finetune-from-model {trained} --share-all-embeddings",
+        "encoder.embed_.* and decoder.embed_.* differ .*na",
+    ),
+    (PLAIN, "--restore-file {trained} --share-decoder-input-output-embed", "differ in the checkpoint and are shared"),
     (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]
 

@@ -65,6 +65,16 @@ def raised_in_another_process(error):
         (ValueError("a mistake"), "traceback of ValueError\n"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
         (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint\n"),
+        (ImportError("x. Please install fairscale"), "x. Please install fairscale\n"),
+        (ValueError("x: Set --combine-val to combine them"), "x: Set --combine-val to combine them\n"),
+        (
+            RuntimeError("relaunch training with `--reset-dataloader` and"),
+            "the checkpoint's epoch has other batches: add --reset-dataloader\n",
+        ),
+        (
+            ValueError("loaded state dict has a different number of parameter groups"),
+            "the checkpoint's optimizer is that of another model: add --reset-optimizer\n",
+        ),
         (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
         (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),

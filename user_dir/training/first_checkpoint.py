@@ -2,6 +2,7 @@
 
 import pathlib
 
+import torch
 from torch import nn
 
 from ..checkpoints.files import load, saved_options
@@ -34,7 +35,10 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
-    """Raises InputError if the parameters in `state` are not those of `model`, by name, shape and form of κ and α."""
+    """Raises InputError if the parameters in `state` are not those of `model`.
+
+    They have to have the same names, shapes and form of κ and α, and those that `model` shares have to be equal.
+    """
     if options.ddp_backend == "fully_sharded":  # parameters have other names
         return
     model.upgrade_state_dict(state["model"])
@@ -49,6 +53,12 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
         if there.get(name) != here.get(name):
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
             raise InputError(f"{path} holds another model ({arch}{others}): {name} is {shapes}")
+    firsts = {}
+    for name, x in model.state_dict().items():
+        first = firsts.setdefault((x.data_ptr(), x.shape), name)
+        if not torch.equal(state["model"][first], state["model"][name]):  # one would silently replace the other
+            reason = f"{first} and {name} differ in the checkpoint and are shared in this model"
+            raise InputError(f"{path} holds another model ({arch}{others}): {reason}")
 
 
 def other_options(state: dict, model: nn.Module) -> dict:

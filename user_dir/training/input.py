@@ -18,6 +18,7 @@ from ..config import PARTS, VariantConfig
 from ..errors import InputError, flag
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 
+EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", "decoder")}
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
 RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
 
@@ -52,32 +53,46 @@ def refuse_input(options, task, model_options=None) -> None:
     if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
         faults.append(f"--autocast bf16 does not go with {given}, which computes in float16: omit one of them")
-    if options.amp and getattr(model_options, "checkpoint_activations", False):
+    computed_again = ("checkpoint_activations", "offload_activations")  # hydra's do not imply each other
+    if options.amp and any(getattr(model_options, name, False) for name in computed_again):
         reason = "which would compute layers again in float32"
         faults.append(f"--amp does not go with --checkpoint-activations, {reason}: train with --autocast bf16")
-    read = {name: getattr(model_options, name, None) for name in ("encoder_embed_path", "decoder_embed_path")}
+    read = {name: getattr(model_options, name, None) for name in EMBEDDINGS}
     read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
     missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
     faults += [f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items()]
+    for name, width in EMBEDDINGS.items():
+        path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
+        if path and name not in missing and (found := width_of(path)) != wanted is not None:
+            faults.append(f"{flag(name)} {path} has vectors of {found} numbers: give {flag(width)} {found}")
     pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
     validated = [] if options.disable_validation else options.valid_subset.split(",")
-    parts = [(folder, options.train_subset) for folder in folders] + [(folders[0], part) for part in validated]
+    of_training = [(folder, options.train_subset) for folder in folders]
+    of_validation = [(folders[0], part) for part in validated]
     data_faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"
-        for folder, part in parts
+        for folder, part in of_training + of_validation
         if not any(parts_of(folder, part, pair, pair[0], "*"))  # --dataset-impl raw has no index
     ]
-    sets = [*data_sets(parts, task)]
-    data_faults += [fault for data in sets if (fault := data_fault(data))]
+    trained, held_out = (
+        [*data_sets(of_training, task)],
+        [data for data in data_sets(of_validation, task) if options.combine_valid_subsets or data.part in validated],
+    )
+    data_faults += [fault for data in trained + held_out if (fault := data_fault(data))]
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
     else:
-        held_out = [data for data in sets if data.part in validated]
-        trained = [data for data in sets if data not in held_out]
         faults += [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
         faults += [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
     if faults:
         raise InputError("; ".join(faults))
+
+
+def width_of(path: str) -> int:
+    """The length of the first vector in a file of embeddings: a line of two counts, then words with their vectors."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        file.readline()
+        return len(file.readline().split()) - 1
 
 
 def evaluation_faults(options, task_cfg) -> Iterator[str]:
