@@ -5,6 +5,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 
 import argparse
 import atexit
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -171,8 +172,11 @@ class CheckedTranslationTask(TranslationTask):
 
         epoch = kwargs.get("epoch", 1)
         if self.epochs is None or self.epochs.dataset is not dataset:
-            if (loader := getattr(self.epochs, "dataloader", None)) and loader._iterator:
-                loader._iterator._shutdown_workers()  # of the folder of data before; torch would wait 5 s for each
+            if self.epochs is not None:  # over the folder of data before this one
+                if self.epochs.dataloader and self.epochs.dataloader._iterator:
+                    self.epochs.dataloader._iterator._shutdown_workers()  # else the collector waits 5 s for each
+                self.epochs = None
+                gc.collect()
             self.epochs = make_iterator(epoch)
         if update_epoch_batch_itr:
             self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches

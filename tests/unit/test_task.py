@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import gc
 import math
 import weakref
 
@@ -30,11 +31,11 @@ def dataset(dictionary):
     return lambda: LanguagePairDataset(sides, sides.sizes, dictionary, sides, sides.sizes, dictionary)
 
 
-def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1, anew=True):
+def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1, anew=True, **more):
     """The batches of some epochs, as fairseq's trainer asks for them: the numbers of the pairs in each."""
     found = []
     for _ in range(count):
-        options = {"max_tokens": 40, "seed": seed(number), "epoch": number, "update_epoch_batch_itr": anew}
+        options = {"max_tokens": 40, "seed": seed(number), "epoch": number, "update_epoch_batch_itr": anew, **more}
         iterator = task.get_batch_iterator(dataset, **options)
         found.append([batch["id"].tolist() for batch in iterator.next_epoch_itr()])
         number = iterator.next_epoch_idx
@@ -73,13 +74,16 @@ def test_a_seed_for_each_epoch(new_task, dataset):
     assert epochs(task, data, 2, number=2, seed=seed)[0] == expected[1:]
 
 
-def test_the_iterator_over_a_folder_ends_with_it(new_task, dataset):
-    """Its worker lives as long, and it is part of a reference cycle."""
+def test_the_iterator_over_a_folder_ends_with_it(new_task, dataset, monkeypatch):
+    """It is part of a reference cycle; for a worker that is alive when it is collected torch may wait five seconds."""
     task = new_task()
-    before = weakref.ref(epochs(task, dataset(), 1)[1])
+    before = weakref.ref(epochs(task, dataset(), 1, num_workers=1)[1])
     assert before() is not None
+    (worker,) = before().dataloader._iterator._workers
+    alive, collect = [], gc.collect
+    monkeypatch.setattr(gc, "collect", lambda: alive.append(worker.is_alive()) or collect())
     epochs(task, dataset(), 1)
-    assert before() is None
+    assert before() is None and alive == [False]
 
 
 @pytest.mark.parametrize("anew", [True, False])

@@ -171,7 +171,10 @@ class AddProducts(torch.autograd.Function):
 
 
 def add_products(hidden: Tensor, x: Tensor, matrices: Tensor) -> None:
-    by_branch(hidden, len(x)).baddbmm_(x, matrices)  # [M, N, f]
+    if torch.compiler.is_compiling():  # which cannot change a view with such strides in place
+        hidden.add_((x @ matrices).transpose(0, 1).flatten(1))
+    else:
+        by_branch(hidden, len(x)).baddbmm_(x, matrices)  # [M, N, f]
 
 
 def by_branch(x: Tensor, branches: int) -> Tensor:

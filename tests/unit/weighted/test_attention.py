@@ -307,3 +307,10 @@ def test_training_without_an_optimizer_for_branch_weights_is_refused(build):
     model.set_num_updates(1)  # not while training
     with pytest.raises(ValueError, match="--optimizer fused_adam"):
         model.train().set_num_updates(1)
+
+
+@pytest.mark.parametrize("of", [BranchedAttention, ResidualBranchedAttention])
+def test_torch_compiles_it(of):
+    module, x = block(of), torch.randn(5, 2, MODEL, dtype=torch.double, requires_grad=True)
+    compiled = torch.compile(module, backend="aot_eager")
+    assert_same_with_gradients(compiled(x, x, x)[0], module(x, x, x)[0], module, x)
