@@ -73,7 +73,7 @@ def starts_of(run: pathlib.Path) -> list[dict]:
     try:
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
     except ValueError as error:
-        sys.exit(f"record.py: {file} is damaged ({error}): remove the line that is no JSON")
+        sys.exit(f"record.py: {file} is damaged ({error}): remove the line that is not JSON")
 
 
 def digest(folder: pathlib.Path) -> str:
@@ -124,7 +124,12 @@ def training(log: pathlib.Path) -> dict:
     why = END.findall(text)  # the reasons why training stopped
     parameters = re.search(r"num\. shared model params: ([\d,]+)|num\. model params: ([\d,]+)", text)
     curve = [
-        {"update": update, "epoch": int(values["epoch"]), "loss": values["loss"], "nll_loss": values.get("nll_loss")}
+        {
+            "update": update,
+            "epoch": int(values["epoch"]),
+            "seconds": round(values["wall"]) if values["wall"] >= 0 else None,
+        }
+        | {name: values[name] for name in ("loss", "nll_loss", "bleu") if name in values}
         for update, values in sorted(points.get("valid", {}).items())
     ]
     memory = [values["memory_gb"] for values in inner if "memory_gb" in values]

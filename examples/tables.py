@@ -35,11 +35,12 @@ EMPTY = "No training of this table has ended yet.\n"
 def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     """The Markdown table of a group, with one row for all seeds of a training that have records."""
     described = groups[group]
-    names, published = described["scores"], described.get("published", {})
-    records = records_of(group, groups, results)
+    records, published = records_of(group, groups, results), described.get("published", {})
     if not records:
         return EMPTY
-    some = next(iter(records.values()))[0]
+    every = [record for seeds in records.values() for record in seeds]
+    names = [name for name in described["scores"] if any(score(record, name) != "" for record in every)]
+    some = every[0]
     numbers = {name for name in names if isinstance(score(some, name), float)}
     compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
     head, lines = ["training", "seeds", "updates", *compared, *["published"] * bool(published)], []

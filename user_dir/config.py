@@ -140,7 +140,7 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branch_weights == "random":  # evaluation uses 1/M for all branches
         for name, default in (("top_branches", None), ("branch_weights_init", "uniform")):
             if (value := getattr(cfg, name)) != default:
-                reason = "does not go with --branch-weights random, which evaluates with 1/M"
+                reason = "cannot be combined with --branch-weights random, which evaluates with 1/M"
                 yield f"{flag(name)} {value} {reason}: omit one of them"
     if cfg.absolute_positions == "omit" and (cfg.encoder.learned_pos or cfg.decoder.learned_pos):
         yield "--encoder-learned-pos and --decoder-learned-pos need --absolute-positions add: add it, or omit them"

@@ -85,7 +85,7 @@ class CheckedTranslationTask(TranslationTask):
             return super().load_dictionary(filename)
         except Exception as error:  # for another encoding fairseq raises a bare Exception
             reason = " ".join(str(error).split())  # it quotes a line
-            raise InputError(f"{filename} is no dictionary ({reason}): prepare the data again") from error
+            raise InputError(f"{filename} is not a dictionary ({reason}): prepare the data again") from error
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """As fairseq's; in training, --bpe-dropout applies to the training set and --valid-pairs to all others.

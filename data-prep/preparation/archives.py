@@ -101,7 +101,7 @@ class Limited:
         self.left -= len(data)
         if self.left < 0:
             remedy = "unpack the archive yourself if you trust it, and use --train"
-            raise PreparationError(f"{self.where}: larger than in an honest archive; {remedy}")
+            raise PreparationError(f"{self.where}: larger than a corpus archive should be; {remedy}")
         return data
 
 

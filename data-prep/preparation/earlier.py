@@ -86,5 +86,5 @@ def report_unknown(totals: dict, extended: bool) -> None:
     for part, language in itertools.product(PARTS, totals["dictionaries"]):
         sums[part].update(totals[f"{part}.{language}"])
     shares = ", ".join(f"{sums[part][UNKNOWN]:,} of {sums[part]['subwords']:,} in {part}" for part in PARTS)
-    remedy = "; --new-characters gives those in train entries of their own"
+    remedy = "; --new-characters adds entries for those in train"
     print(f"<unk>: {shares}{remedy if sums['train'][UNKNOWN] and not extended else ''}")

@@ -14,7 +14,7 @@ import regex
 
 Pair = tuple[str, ...]  # two sentences, of which the first one's hash decides; optionally more columns
 
-LEAKAGE = "shares a held-out sentence"
+LEAKAGE = "shared with held-out"
 _NOT_WORDS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")  # re has no class of marks, such as vowel signs
 
 

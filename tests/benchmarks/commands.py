@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("data", type=pathlib.Path, help="a folder of data-prep, such as data/tatoeba.fr-en")
     parser.add_argument("checkpoint", type=pathlib.Path, help="a vaswani_transformer that was trained with it")
     parser.add_argument("--only", nargs="+", choices=("train", "generate", "translate", "sentence"))
-    parser.add_argument("--family", choices=FAMILIES, default="vaswani_transformer", help="that is trained")
+    parser.add_argument("--family", choices=FAMILIES, default="vaswani_transformer", help="family to train")
     parser.add_argument(
         "--autocast", choices=("off", "bf16"), default="off", help="of our training and fairseq-generate"
     )

@@ -155,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--size", choices=SIZES, default="base")
-    parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="of our models")
+    parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="precision of our models")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--length", type=int, default=32)

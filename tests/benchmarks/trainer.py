@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8000, help="of made-up data")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--arch", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
-    parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="of our models")
+    parser.add_argument("--autocast", choices=["off", "bf16"], default="off", help="precision of our models")
     parser.add_argument("--max-tokens", type=int, default=1000)
     parser.add_argument("--updates", type=int, default=10, help="in a round")
     parser.add_argument("--rounds", type=int, default=7)

@@ -94,7 +94,7 @@ def test_input(copies, more, words):
 
 OPTIMIZERS = [
     (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9 subwords: give"),
-    (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target does not go with"),
+    (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target cannot be combined with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
     (RELATIVE, "--relative-positions neither --relative-distance 4", "--relative-distance 4 has no effect .*: omit"),
     (PLAIN, "--adaptive-softmax-cutoff 10,20", "--adaptive-softmax-cutoff .*: use a subword vocabulary"),
@@ -187,8 +187,8 @@ DATA = [
     (cut("train.src-tgt.src.idx", 3), f"train.src-tgt.src.idx is truncated: {AGAIN}"),
     (written("dict.src.txt", FEW), f"dict.src.txt has 6 words .*train.src-tgt.src.bin .* 1.: {AGAIN}"),
     (written("dict.tgt.txt", FEW), f"dict.tgt.txt has 6 words .*tgt.bin .* 1.: {AGAIN}"),
-    (written("dict.src.txt", "ä 5\n".encode("latin-1")), f"dict.src.txt is no dictionary .*: {AGAIN}"),
-    (written("dict.src.txt", b"w1\n"), f"dict.src.txt is no dictionary .*: {AGAIN}"),
+    (written("dict.src.txt", "ä 5\n".encode("latin-1")), f"dict.src.txt is not a dictionary .*: {AGAIN}"),
+    (written("dict.src.txt", b"w1\n"), f"dict.src.txt is not a dictionary .*: {AGAIN}"),
     (removed("dict.tgt.txt"), rf"no dict.tgt.txt: {AGAIN}.* --target-lang"),
     (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
     (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),

@@ -206,7 +206,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("multi30k.sh", {"CHOOSE": "loss", "AVERAGE": 5}, ["AVERAGE=5", "CHOOSE=loss one checkpoint"]),
         ("multi30k.sh", {"SIZE": "big"}, ["SIZE=big has no effect"]),
         ("multi30k.sh", {"ARCH": "relative_transformer_tiny"}, ["ARCH=relative_transformer_tiny has no effect"]),
-        ("ted.sh", {"TARGET": "gl"}, ["TARGET=gl has no effect"]),
+        ("ted.sh", {"TARGET": "gl"}, ["SOURCE=gl TARGET=gl", "en for the other"]),
         ("wmt14.sh", {"SOURCE": "de"}, ["SOURCE=de has no effect"]),
         ("quickstart.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("g2p.sh", {"AVERAGE": 5}, ["AVERAGE=5", "best checkpoint alone"]),

@@ -12,7 +12,7 @@ import tables
 from support import PROJECT
 
 GROUP = {
-    "scores": ["BLEU", "sign test"],
+    "scores": ["BLEU", "chrF", "sign test"],
     "published": {"de": "41.02"},
     "recipe": "a.sh",
     "families": ["one", "other"],
@@ -94,7 +94,7 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
     faults = {
         '{"seed": 1, "upd': "is not the record",
-        '{"scores": {"BLEU": 3}}': "no objects",
+        '{"scores": {"BLEU": 3}}': "not an object",
         "{}": "lacks seed, updates",
     }
     for content, words in faults.items():

@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_sentences(parser)
     reference = "the target text as published (default: raw/SUBSET.LANGUAGE beside the data folder, or the data)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=reference)
-    seeds = "of the random weights (default: 1 2 3)"
+    seeds = "seeds of the random weights (default: 1 2 3)"
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help=seeds)
     add_search(parser)
     args = parser.parse_args(arguments)

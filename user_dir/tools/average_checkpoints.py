@@ -59,7 +59,7 @@ def average(paths: list[pathlib.Path]) -> dict:
             name = min(set(shapes.items()) ^ set(known.items()))[0]
             one, other = (of.get(name, "missing") for of in (shapes, known))
             reason = f"{name} is {one} in the one and {other} in the other"
-            raise InputError(f"{path} is of another model than {paths[0]}: {reason}: name checkpoints of one run")
+            raise InputError(f"{path} is not of the same model as {paths[0]}: {reason}: name checkpoints of one run")
         for name, value in model.items():
             if not value.is_floating_point():
                 sums[name] = value

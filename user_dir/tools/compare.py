@@ -8,7 +8,7 @@ Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of user_dir.tool
 
 p, other sentences   the probability of such a difference on other test sentences if both were equally good: paired
                      bootstrap (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all
-                     seeds' translations, whose n-gram counts are added up: repeats of one segment are no independent
+                     seeds' translations, whose n-gram counts are added up: repeats of one segment are not independent
                      observations.
 p, other seeds       the same for other seeds: Welch's t-test over the seeds' scores; it needs two seeds of each.
 paired               the same by the paired t-test, where both have the same seeds (the number after

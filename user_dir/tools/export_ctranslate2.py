@@ -1,11 +1,12 @@
 """Writes a checkpoint as a model of CTranslate2 (https://opennmt.net/CTranslate2), which translates faster on CPUs.
 
-    nmt-export-ctranslate2 RUN --output RUN/ctranslate2 --quantization int8
+    nmt-export-ctranslate2 RUN --output RUN/int8 --quantization int8
 
 The checkpoint is of vaswani_transformer, or of relative_transformer where the heads of a layer share a table for the
 keys and one for the values (--relative-tables shared, as in Shaw et al.'s big models): CTranslate2 computes no others.
 The exported model reads and writes subwords, such as data-prep's in bpe/. nmt-translate accepts the folder instead of a
-checkpoint, and plain text; it uses RUN/ctranslate2 by itself where it would load the checkpoint that was exported.
+checkpoint, and plain text; it uses RUN/ctranslate2 by itself if that is not quantised and was exported from the
+checkpoint that it would load.
 """
 
 import contextlib
@@ -30,10 +31,10 @@ QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float3
 # Options that must have their defaults, and the part that a model has otherwise.
 NOT_COMPUTED = {
     "branched_attention": "branches with weights",
-    "restricted_attention": "self-attention to a neighbourhood",
-    "relative_attention": "distances in encoder–decoder attention",
-    "attention_key_dim": "keys of another size than d_model / heads",
-    "attention_value_dim": "values of another size than d_model / heads",
+    "restricted_attention": "self-attention restricted to a neighbourhood",
+    "relative_attention": "relative positions in encoder–decoder attention",
+    "attention_key_dim": "keys whose size is not d_model / heads",
+    "attention_value_dim": "values whose size is not d_model / heads",
 }
 
 
@@ -56,14 +57,14 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         faults.append("relative positions other than keys and values in shared tables")
     if relative != cfg.no_token_positional_embeddings:
-        faults.append("both distances and position embeddings" if relative else "no positions")
+        faults.append("both relative positions and position embeddings" if relative else "no positions")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
         faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            faults.append(f"another --…-{name.replace('_', '-')} in the decoder")
+            faults.append(f"different --…-{name.replace('_', '-')} in encoder and decoder")
     if cfg.decoder.output_dim != cfg.decoder.embed_dim:
-        faults.append("another --decoder-output-dim than --decoder-embed-dim")
+        faults.append("a --decoder-output-dim that is not --decoder-embed-dim")
     if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
         faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
     if not faults:  # a variant of one's own (user_dir/variant.md) may have no option that tells
@@ -154,7 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-export-ctranslate2", __doc__)
     add_checkpoint(parser)
     add_data(parser, "--data")
-    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: as they are)")
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="type of the weights (default: theirs)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
     help = "write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "
     parser.add_argument("--if-possible", action="store_true", help=help + "run's length penalty")

@@ -75,7 +75,9 @@ def main(arguments: list[str] | None = None) -> None:
     add_checkpoint(parser)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="the data-bin with the new dictionaries")
     parser.add_argument("--old", type=pathlib.Path, help="the old data-bin (default: that of the training)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the new rows (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="random seed of the new rows (default: %(default)s)"
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     refuse_output(args.output, [args.checkpoint])

@@ -178,9 +178,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--values", nargs="+", help=values)
     against = "updates, hours (wall) or seconds of training, or its loss (default: updates)"
     parser.add_argument("--against", choices=AXES, default="updates", help=against)
-    reach = "print when each run had this validation loss (without a number: the lowest one of the first log)"
+    reach = "print when each run reached this validation loss (without a number: the lowest one of the first log)"
     parser.add_argument("--reach", type=float, nargs="?", const=0.0, metavar="LOSS", help=reach)
-    cost = "print the floating-point operations of each training; the checkpoint beside the log says of which model"
+    cost = "print the floating-point operations of each training; the model is that of the checkpoint beside the log"
     parser.add_argument("--cost", action="store_true", help=cost)
     add_picture(parser)
     args = parser.parse_args(arguments)

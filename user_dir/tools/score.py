@@ -5,7 +5,7 @@
 
 Files are fairseq-generate's output, or plain text with a hypothesis a line. The scores, all computed by sacrebleu:
 
-sacreBLEU        to report: of detokenised, cased text in 13a, zh or char tokens
+sacreBLEU        the score to report: detokenised, cased text in 13a, zh or char tokens
 chrF2            of characters, detokenised text
 tokenised BLEU   of Moses tokens with compounds split at hyphens, of hypothesis and reference, unsmoothed: what the
                  papers report for WMT14 (tensor2tensor's get_ende_bleu.sh, multi-bleu.perl)

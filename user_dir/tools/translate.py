@@ -11,8 +11,8 @@ training, and the translation is joined and detokenised. Only a newline ends a l
 sentences of a line are translated one by one, and their translations are joined. Subwords that the dictionary lacks
 are <unk>. A file or a pipe is read 2,000 lines at a time, which are sorted by length for the translation.
 
-If RUN/ctranslate2 was exported from this very checkpoint, CTranslate2 translates, and the answer comes in a second;
-otherwise torch and fairseq do, which take several seconds to start.
+If RUN/ctranslate2 was exported from this very checkpoint, unquantised, CTranslate2 translates, and the answer comes in
+a second; otherwise torch and fairseq do, which take several seconds to start.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_checkpoint(parser, ", or an export for CTranslate2")
     parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
-    help = "write to this file, which is there when all is done (default: standard output)"
+    help = "write to this file, which appears when all is translated (default: standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help=help)
     add_data(parser, "--data", metavar="FOLDER")
     help = "the text is tokenised and in subwords already, like the training data; the output is tokens. "
@@ -123,7 +123,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_search(parser)
     help = "length^A, or ((5 + length)/6)^A (default: that of search.json, else fairseq)"
     parser.add_argument("--lenpen-form", choices=FORMS, help=help)
-    help = "write the N best after the number of their line and their score (log2 p / penalty), separated by tabs"
+    help = "write the N best, each after its line number and score (log2 p / penalty), tab-separated"
     parser.add_argument("--nbest", type=positive, metavar="N", help=help)
     help = "subwords in a batch (default: %(default)s)"
     parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=help)

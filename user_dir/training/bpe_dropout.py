@@ -94,7 +94,9 @@ def with_bpe_dropout(pairs: LanguagePairDataset, task) -> BPEDropout:
     if not 0 < cfg.bpe_dropout < 1:
         raise InputError(f"--bpe-dropout {cfg.bpe_dropout}: give a number from 0 to below 1")
     if cfg.load_alignments:
-        raise InputError("--load-alignments: they are of other subwords than --bpe-dropout makes; omit one of them")
+        raise InputError(
+            "--load-alignments: the alignments do not match the subwords of --bpe-dropout; omit one of them"
+        )
     data = pathlib.Path(split_paths(cfg.data)[0])
     prepared = preparation_of(data)
     if prepared is None:

@@ -52,11 +52,11 @@ def refuse_input(options, task, model_options=None) -> None:
         faults.append(f"--share-all-embeddings: the languages have dictionaries of their own: {remedy}")
     if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
-        faults.append(f"--autocast bf16 does not go with {given}, which computes in float16: omit one of them")
+        faults.append(f"--autocast bf16 cannot be combined with {given}, which computes in float16: omit one of them")
     computed_again = ("checkpoint_activations", "offload_activations")  # hydra's do not imply each other
     if options.amp and any(getattr(model_options, name, False) for name in computed_again):
         reason = "which would compute layers again in float32"
-        faults.append(f"--amp does not go with --checkpoint-activations, {reason}: train with --autocast bf16")
+        faults.append(f"--amp cannot be combined with --checkpoint-activations, {reason}: train with --autocast bf16")
     read = {name: getattr(model_options, name, None) for name in EMBEDDINGS}
     read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
     missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}

@@ -53,7 +53,7 @@ class TransformerModel(TransformerModelBase):
         refuse_options(cfg)
         if cfg.relative_attention == "all" and getattr(task_cfg, "left_pad_target", False):
             reason = "distances would count the padding, which decoding does not have"
-            raise InputError(f"--left-pad-target does not go with --relative-attention all: {reason}: omit it")
+            raise InputError(f"--left-pad-target cannot be combined with --relative-attention all: {reason}: omit it")
         if cfg.absolute_positions == "omit":  # fairseq's own flag cannot be reset from the command line
             cfg.no_token_positional_embeddings = True
         learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"

@@ -70,7 +70,11 @@ def test_a_full_disk_is_one_line(tmp_path, refusal, size):
 
 # Checkpoints with what is in them, the words, and the message; None: cut off.
 REFUSED = [
-    ({"a.pt": {}, "b.pt": {"weight": torch.ones(3)}}, "a.pt b.pt", "b.pt is of another model than .*a.pt: weight is "),
+    (
+        {"a.pt": {}, "b.pt": {"weight": torch.ones(3)}},
+        "a.pt b.pt",
+        "b.pt is not of the same model as .*a.pt: weight is ",
+    ),
     ({"a.pt": {}, "b.pt": {"gate": torch.ones(3)}}, "a.pt b.pt", "gate is .*missing in the other"),
     ({"a.pt": {}, "b.pt": {"value": float("nan")}}, "a.pt b.pt", "weight in .*b.pt is not finite"),
     ({"a.pt": {}}, "a.pt b.pt", "there is no checkpoint .*b.pt"),

@@ -117,7 +117,7 @@ MISTAKES = [
     (lambda files: [files.write("a.txt", ["T-34", "T-34"])], "a.txt is plain text"),
     (
         lambda files: [files.write("a.txt", ["1\t-0.5468\ta", "2\t-0.1000\tb"]), "--reference", files.reference],
-        "a.txt is of nmt-translate --nbest",
+        "a.txt is output of nmt-translate --nbest",
     ),
     (lambda files: [files.reference, files.reference, "--reference", files.reference], "test.en is given twice"),
 ]
@@ -160,7 +160,7 @@ def test_a_reference_of_other_text_is_noticed(files, caplog):
         files.write("test.en", [line, *other[1:]])
         caplog.clear()
         score.main([str(path), "--reference", str(files.reference)])
-        assert ("is it of this test set, and in en?" in caplog.text) == warned
+        assert ("is it this test set, and is it in en?" in caplog.text) == warned
 
 
 def test_marks_that_no_translation_has_are_noticed(files, caplog):
@@ -171,7 +171,7 @@ def test_marks_that_no_translation_has_are_noticed(files, caplog):
         caplog.clear()
         other = files.write("b.txt", [first, *files.sentences[1:]])
         score.main([*map(str, [plain, other, "--reference", files.reference])])
-        said = f"{len(files.sentences)} of {len(files.sentences)} lines of {files.reference} have “ ”, and no"
+        said = f"{len(files.sentences)} of {len(files.sentences)} lines of {files.reference} have “ ”, which no"
         assert caplog.text.count(said) == warned
 
 

@@ -27,7 +27,7 @@ def read_record(path: pathlib.Path) -> dict:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         if not all(isinstance(score, dict) and "score" in score for score in record.get("scores", {}).values()):
-            raise ValueError("its scores are no objects with a score")
+            raise ValueError("a score is not an object with the key score")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not the record of a run ({error}): name another file, or remove it") from None
     return record

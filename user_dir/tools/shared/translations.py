@@ -82,7 +82,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
         if references is None:
             raise InputError(f"{path} is plain text, without the T- lines of fairseq-generate: give --reference FILE")
         if all(NBEST.match(line) for line in lines):
-            raise InputError(f"{path} is of nmt-translate --nbest: translate without this option")
+            raise InputError(f"{path} is output of nmt-translate --nbest: translate without this option")
         if len(lines) != len(references):
             counts = f"{path} has {len(lines)} lines and the reference has {len(references)}"
             raise InputError(f"{counts}: they must be of the same test set")
@@ -99,7 +99,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     if references is None and printed is None:
         raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
     if references and printed and not any(map(alike, map(plain, printed), references)):
-        message = "none of the reference's lines is like the T- line of %s: is it of this test set, and in %s?"
+        message = "no line of the reference resembles the T- line of %s: is it this test set, and is it in %s?"
         logging.warning(message, path, language)  # no error: it may be another translation of the same set
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
     return Run(path, [*map(plain, detokenised)], references or [*map(plain, printed)], *tokens)
@@ -146,7 +146,7 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
     marked = [line for line in references or [] if not never.isdisjoint(line)]
     if len(marked) > len(runs[0].hypotheses) / 100:
         marks = " ".join(sorted(never.intersection("".join(marked))))
-        message = "%d of %d lines of %s have %s, and no translation has: was the training text normalised?"
+        message = "%d of %d lines of %s have %s, which no translation has: was the training text normalised?"
         logging.warning(message, len(marked), len(references), args.reference, marks)
     return runs, language
 
