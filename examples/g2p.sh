@@ -28,7 +28,8 @@ helpers+=(lock make_once binarised)
 
 prepare() {
   local most=""; [ "$SMOKE" = 0 ] || most=1000
-  [ -n "${MIRROR:-}" ] || run make_once data/writing-systems git clone --depth 1 https://github.com/juletx/writing-systems
+  [ -n "${MIRROR:-}" ] ||
+    run make_once data/writing-systems git clone --depth 1 https://github.com/juletx/writing-systems
   run make_once "$data" binarised letters sounds --thresholdsrc 5 --thresholdtgt 5 -- \
     python examples/g2p.py prepare "${MIRROR:-data/writing-systems}" "$SOURCE" ${most:+"$most"}
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# IWSLT14 German-English, talks: the usual split and settings. Lower-cased, one BPE of 10,000 merges, every 23rd pair for
-# validation (7,283 of 167,522), the five test sets together (6,750).
+# IWSLT14 German-English, talks: the usual split and settings. Lower-cased, one BPE of 10,000 merges, every 23rd pair
+# for validation (7,283 of 167,522), the five test sets together (6,750).
 #
 #   FAMILY=vaswani_transformer examples/iwslt14.sh [--dry-run] [options of fairseq-train]
 #

@@ -2,7 +2,7 @@
 # Multi30k as published with Wu et al. 2021, "Good for Misconceived Reasons" (github.com/LividWo/Revisit-MMT): already
 # lower-cased, tokenised and in subwords. It is used unchanged, with their settings and their scoring.
 #
-#   MIRROR=FOLDER FAMILY=vaswani_transformer TARGET=de examples/multi30k_published.sh [--dry-run] [fairseq-train's options]
+#   MIRROR=FOLDER FAMILY=vaswani_transformer TARGET=de examples/multi30k_published.sh [--dry-run] [options]
 #
 # The folder is their data/multi30k-en-de, or multi30k-en-fr with TARGET=fr (train.en, train.de, valid.*, test.2016.*,
 # optionally with .gz). By default their repository is cloned. recipe.sh explains UPDATES, SEED and others.

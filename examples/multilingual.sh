@@ -24,8 +24,9 @@ join() {  # source and target language, folder to write to, languages
     set -e
     lock "$3"
     for part in train valid test; do
-      for language in "${@:4}"; do sed "s/^/<2${2/mul/$language}> /" "$3/$language-en/raw/$part.${1/mul/$language}"; done \
-        > "$3/$part.$1.partial"
+      for language in "${@:4}"; do
+        sed "s/^/<2${2/mul/$language}> /" "$3/$language-en/raw/$part.${1/mul/$language}"
+      done > "$3/$part.$1.partial"
       for language in "${@:4}"; do cat "$3/$language-en/raw/$part.${2/mul/$language}"; done > "$3/$part.$2.partial"
       mv "$3/$part.$1.partial" "$3/$part.$1"  # another run may be reading the same text
       mv "$3/$part.$2.partial" "$3/$part.$2"

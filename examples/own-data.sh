@@ -9,7 +9,8 @@
 # are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
 #   PATIENCE=10                 validations, one after each epoch, or after several epochs that have 50 updates together
-#   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are relative to the project
+#   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are
+#                               relative to the project
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
 
@@ -25,9 +26,11 @@ shift 2
 # Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.
 read -r pairs words <<< "$(awk '{ words += NF } END { print NR, words + 0 }' "${texts[0]}")"
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.
-name=$(basename "${texts[0]%.*}").$source-$target.$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
+checksum=$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
+name=$(basename "${texts[0]%.*}").$source-$target.$checksum
 name=${name//[:\$]/_}  # fairseq takes no colon and no dollar in a path
 
+extras=plot,ctranslate2  # answers in a second, where CTranslate2 computes the family
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5 --max-len-a 1) remedy=""
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
   size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=40000

@@ -19,12 +19,13 @@
 #   MIRROR=                         folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
 #
-# If there are several GPUs, one is used, with GPUS=0 none; --distributed-world-size 4 uses four, with a batch four times
-# as large.
+# If there are several GPUs, one is used, with GPUS=0 none; --distributed-world-size 4 uses four, with a batch four
+# times as large.
 set -euo pipefail
 
 corpus=${CORPUS:-tatoeba} source=${SOURCE:-fr} target=${TARGET:-en}
-arch=${ARCH:-${FAMILY:-vaswani_transformer}_tiny} UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-} VALIDATE=${VALIDATE:-}
+arch=${ARCH:-${FAMILY:-vaswani_transformer}_tiny}
+UPDATES=${UPDATES:-2400} MINUTES=${MINUTES:-7} PAIRS=${PAIRS:-} VALIDATE=${VALIDATE:-}
 preparation=(--bpe-operations 4000 ${PAIRS:+--max-pairs "$PAIRS"})
 training=(--arch "$arch" ${SEED:+--seed "$SEED"})
 case $arch in *_tiny) training+=(--encoder-layers 3 --decoder-layers 2 --encoder-ffn-embed-dim 512) ;; esac

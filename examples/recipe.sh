@@ -13,7 +13,7 @@
 #   UPDATES= AVERAGE=           updates (or --max-update), and checkpoints to average (default: the recipe's or paper's)
 #   BATCH=                      source and target tokens per update (default: the recipe's)
 #   CHOOSE=                     loss or bleu: translate with the checkpoint of the lowest validation loss or the highest
-#                               BLEU of the validation set (greedy search) instead of an average; --patience counts it, too
+#                               BLEU of the validation set (greedy search) instead of an average; --patience counts it
 #   VALID_PAIRS=                validate on this many pairs, always the same ones (default: all)
 #   SEED=1                      of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
@@ -23,7 +23,7 @@
 #
 # Optional settings of a recipe:
 #   shape=(...)                 options that change the size's layers and widths
-#   dataset                     the name of the data, where options of the preparation differ (default: corpus.source-target)
+#   dataset                     the data's name, where options of the preparation differ (default: corpus.source-target)
 #   detokenise=""               the translations are not text (default: yes)
 #   update_pairs                an update has so many pairs, and `batch` only says how many tokens these have at most
 #   remedy=""                   the recipe fetches no files

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# TED talks into English or from it: 11,233 pairs in Galician, 6,414 in Azerbaijani (Qi et al. 2018), in Moses tokens as published
-# with the assignments of CMU's course 11-731. By default the model, rate and dropout are those of fairseq's recipe for
-# IWSLT14. With so few pairs small post-norm models ignored the source: examples/ted.md has options of pre-norm ones.
+# TED talks into English or from it: 11,233 pairs in Galician, 6,414 in Azerbaijani (Qi et al. 2018), in Moses tokens as
+# published with the assignments of CMU's course 11-731. By default the model, rate and dropout are those of fairseq's
+# recipe for IWSLT14. With so few pairs small post-norm models ignored the source: examples/ted.md has options of
+# pre-norm ones.
 #
 #   SOURCE=gl TARGET=en FAMILY=vaswani_transformer examples/ted.sh [--dry-run] [options of fairseq-train]
 #
-# One of SOURCE and TARGET is en, the other gl or az; MERGES=4000 sets BPE's merges for both languages. recipe.sh explains the other variables.
+# One of SOURCE and TARGET is en, the other gl or az; MERGES=4000 sets BPE's merges for both languages.
+# recipe.sh explains the other variables.
 set -euo pipefail
 
 source=${SOURCE:-gl} target=${TARGET:-en} MERGES=${MERGES:-4000}

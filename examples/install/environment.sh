@@ -38,8 +38,8 @@ install_fairseq() {  # file with constraints
   python -m pip install -q -c "$1" setuptools wheel cython numpy
   # fairseq is distributed as source. Building its extensions in parallel, and without optimisation, because translation
   # never calls them, takes 2 minutes on two cores instead of 4. A `ninja` that fails keeps torch from building them in
-  # one folder, where they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models
-  # need none.
+  # one folder, where they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these
+  # models need none.
   command -v c++ >/dev/null ||
     fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   local build; build=$(mktemp -d)

@@ -12,7 +12,7 @@
 # and, if recipe.sh adds the papers' settings and computes the batch:
 #   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
 #   batch rate warmup       source and target tokens per update; the highest learning rate, and the updates before it
-#   checkpoints             which checkpoints are averaged: `epoch` for those of each epoch, or the updates between them;
+#   checkpoints             which checkpoints are averaged: `epoch` for those of each epoch, or updates between them;
 #                           `best` (by the validation set) or `last`: only this one is saved and translates
 #   updates average         updates, and checkpoints to average, if they are not those of the family's paper
 #
@@ -145,9 +145,9 @@ prepare() {
 }
 
 train() {
-  # fairseq makes batches once, from the seed and the epoch in which it was started; a run that continues in a later epoch
-  # would get different ones. --update-epoch-batch-itr makes new batches in each epoch, from its number; with fairseq's
-  # own task each epoch leaves a data-loader worker behind.
+  # fairseq makes batches once, from the seed and the epoch in which it was started; a run that continues in a later
+  # epoch would get different ones. --update-epoch-batch-itr makes new batches in each epoch, from its number; with
+  # fairseq's own task each epoch leaves a data-loader worker behind.
   local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task checked_translation
     "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" "${further[@]}")
   run mkdir -p "$run"
@@ -184,7 +184,7 @@ check_options() {  # before a preparation that may take hours
 }
 
 average() {
-  run python -m user_dir.search.search_settings "$run/search.json" "${generation[@]}"  # nmt-translate takes them from there
+  run python -m user_dir.search.search_settings "$run/search.json" "${generation[@]}"  # for nmt-translate
   done_before "$run/average.pt" ||
     run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
   # With an export nmt-translate answers in a second. CTranslate2 may not be installed, and does not compute all models.
@@ -244,7 +244,8 @@ step() {  # name [remedy if it fails]
   fi
   case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
   if [ -e "$output" ]; then  # the process's own error, without torchrun's forty lines about the others
-    tail -n 100 "$output" | sed "/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d; / | {'_name'/d" | tail -n 20 >&2
+    tail -n 100 "$output" | sed "/^[EW][0-9]* .*elastic.multiprocessing/,/^Root Cause/d; / | {'_name'/d" |
+      tail -n 20 >&2
     echo "above: the end of $output" >&2
   fi
   fail "could not $1${2:-; fix the error above and run the same command again to continue}"

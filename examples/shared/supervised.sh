@@ -9,6 +9,7 @@ set +o noclobber
 case " $* " in *" --help "* | *" -h "*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&
   "${PYTHON:-python3}" -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-  exec "${PYTHON:-python3}" -S "$(dirname "${BASH_SOURCE[0]}")/supervise.py" "$BASH" $([[ $- != *x* ]] || echo -x) "$0" "$@"
+  exec "${PYTHON:-python3}" -S "$(dirname "${BASH_SOURCE[0]}")/supervise.py" \
+    "$BASH" $([[ $- != *x* ]] || echo -x) "$0" "$@"
 fi
 [ -n "${typed+set}" ] || typed=("examples/$(basename "$0")" "$@")  # the command, for the run's record

@@ -699,3 +699,10 @@ def test_settings_of_a_users_shell(tmp_path):
     script = f". {EXAMPLES}/shared/supervised.sh; echo x > settings; echo ${{PYTHONSAFEPATH-none}}"
     done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "script", sorted([*EXAMPLES.rglob("*.sh"), *EXAMPLES.rglob("*.sbatch")]), ids=lambda path: path.name
+)
+def test_lines_are_as_short_as_those_of_python(script):
+    assert not [line for line in script.read_text(encoding="utf-8").splitlines() if len(line) > 120]
