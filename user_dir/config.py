@@ -1,5 +1,6 @@
 """The options of our models: fairseq's TransformerConfig and what we add to it."""
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -194,5 +195,6 @@ def training_options(cfg) -> dict:
     root = whole(cfg)
     names = ("common", "distributed_training", "optimization", "dataset", "checkpoint", "ema")
     options = {name: value for group in names if group in root for name, value in root[group].items()}
-    optimizer = root.get("optimizer")
-    return {**options, "optimizer": optimizer and optimizer["_name"]}
+    optimizer = root.get("optimizer")  # a Namespace of all options if it has no dataclass, such as fairseq's sgd
+    name = optimizer.optimizer if isinstance(optimizer, argparse.Namespace) else optimizer and optimizer["_name"]
+    return {**options, "optimizer": name}

@@ -14,6 +14,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
 
+from user_dir.config import training_options as options_of_training
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, resident_memory
 from user_dir.training.bpe_dropout import BPEDropout
@@ -147,6 +148,13 @@ def test_only_a_training_follows_its_options(trained, options):
         loaded.append(task.dataset("test"))
     training, evaluation = loaded
     assert isinstance(training, (BPEDropout, Sample)) and type(evaluation) is LanguagePairDataset
+
+
+@pytest.mark.parametrize("optimizer", ["fused_adam", "adam", "sgd"])  # the last one has no dataclass
+def test_a_training_s_optimizer_is_known(optimizer):
+    words = f"--task checked_translation --arch relative_transformer_tiny --optimizer {optimizer}"
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split())).task
+    assert options_of_training(setup_task(cfg).cfg)["optimizer"] == optimizer
 
 
 def test_validation_searches_with_ours(monkeypatch):
