@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import commands
 import pytest
@@ -229,6 +230,16 @@ def assert_same_training(found, expected):
     for name in theirs:
         if not name.endswith("k_proj.bias"):
             torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-5, msg=f"{found} {name}")
+
+
+def assert_two_processes_equal_update_freq_2(command, data, family, folder, *options):
+    options = [*"--max-update 20 --dropout 0 --disable-validation".split(), *options]
+    train(command, data, family, folder / "one", "--update-freq", "2", *options)
+    options += f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{free_port()}".split()
+    options += "--distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp --distributed-rank".split()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda rank: train(command, data, family, folder / "two", *options, rank), "01"))
+    assert_same_training(folder / "two", folder / "one")
 
 
 def training_options(*words):

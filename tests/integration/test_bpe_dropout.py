@@ -3,25 +3,36 @@
 import random
 import re
 
+import pytest
 import torch
 
-from support import PROJECT, train
+from support import PROJECT, assert_two_processes_equal_update_freq_2, train
 
 
-def test_a_resumed_training_sees_the_same_subwords(command, tmp_path):
-    letters = random.Random(1)
+@pytest.fixture(scope="module")
+def data(command, tmp_path_factory):
+    """A data-bin of 400 sentences of made-up words; the targets are the sources backwards."""
+    folder, letters = tmp_path_factory.mktemp("text"), random.Random(1)
     words = ["".join(letters.choices("abcdefgh", k=letters.randint(2, 8))) for _ in range(300)]
     lines = [letters.choices(words, k=letters.randint(2, 8)) for _ in range(400)]
     for name, order in (("text.xx", 1), ("text.yy", -1)):
-        (tmp_path / name).write_text("".join(" ".join(line[::order]) + "\n" for line in lines))
+        (folder / name).write_text("".join(" ".join(line[::order]) + "\n" for line in lines))
     options = "--source-lang xx --target-lang yy --bpe-operations 100 --workers 1 --held-out 20 --pretokenised".split()
-    prepare = ["python", PROJECT / "data-prep/prepare.py", "--output", tmp_path / "data"]
-    command(*prepare, "--train", tmp_path / "text.xx", tmp_path / "text.yy", *options)
+    prepare = ["python", PROJECT / "data-prep/prepare.py", "--output", folder / "data"]
+    command(*prepare, "--train", folder / "text.xx", folder / "text.yy", *options)
+    return folder / "data/data-bin"
 
+
+def test_two_processes_see_the_same_subwords(command, data, tmp_path):
+    options = "--bpe-dropout 0.3 --update-epoch-batch-itr True".split()
+    assert_two_processes_equal_update_freq_2(command, data, "vaswani_transformer", tmp_path, *options)
+
+
+def test_a_resumed_training_sees_the_same_subwords(command, data, tmp_path):
     def trained(folder, *more):
         options = ["--bpe-dropout", "0.3", "--update-epoch-batch-itr", "True", "--dropout", "0.1"]
         options += ["--disable-validation", "--log-interval", "1", *more]
-        done = train(command, tmp_path / "data/data-bin", "vaswani_transformer", tmp_path / folder, *options)
+        done = train(command, data, "vaswani_transformer", tmp_path / folder, *options)
         return done.stdout, torch.load(tmp_path / folder / "checkpoint_last.pt")["model"]
 
     whole, expected = trained("whole", "--max-update", "45")

@@ -1,14 +1,20 @@
 """fairseq's real commands with --user-dir: learn, resume, run in parallel, generate; for every architecture."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.translator import Translator
 
-from support import PROJECT, TWO_FAMILIES, assert_same_training, free_port, hypotheses, slow_beyond, train
+from support import (
+    PROJECT,
+    TWO_FAMILIES,
+    assert_two_processes_equal_update_freq_2,
+    hypotheses,
+    slow_beyond,
+    train,
+)
 
 every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES[1:], FAMILIES))
 
@@ -43,13 +49,7 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
 
 @every_family
 def test_two_processes_equal_update_freq_2(command, copies, tmp_path, family):
-    options = "--max-update 20 --dropout 0 --disable-validation".split()
-    train(command, copies, family, tmp_path / "one", "--update-freq", "2", *options)
-    options += f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{free_port()}".split()
-    options += "--distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp --distributed-rank".split()
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda rank: train(command, copies, family, tmp_path / "two", *options, rank), "01"))
-    assert_same_training(tmp_path / "two", tmp_path / "one")
+    assert_two_processes_equal_update_freq_2(command, copies, family, tmp_path)
 
 
 @every_family
