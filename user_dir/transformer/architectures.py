@@ -48,6 +48,7 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
         # fairseq calls this twice before it trains: the second time, it must not seem to be such a checkpoint.
         set_defaults(args, {"branch_residual": VariantConfig.branch_residual, **options})
         base_architecture(args)  # fairseq's defaults for the rest
+        args.decoder_output_dim = int(args.decoder_output_dim)  # fairseq's parser reads a string
 
 
 for name in list(FAMILIES):

@@ -90,3 +90,8 @@ def test_defaults_of_a_family_can_be_changed_on_the_command_line(family):
     changed |= {"relative_positions": "values", "absolute_positions": "add"}
     words = [word for name, value in changed.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     assert changed.items() <= vars(parse("--arch", f"{family}_big", *words)).items()
+
+
+def test_a_width_that_fairseqs_parser_reads_as_a_string():
+    args = parse("--arch", "vaswani_transformer_tiny", "--decoder-output-dim", "8")
+    assert args.decoder_output_dim == 8
