@@ -39,9 +39,9 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     if not records:
         return EMPTY
     every = [record for seeds in records.values() for record in seeds]
-    names = [name for name in described["scores"] if any(score(record, name) != "" for record in every)]
-    some = every[0]
-    numbers = {name for name in names if isinstance(score(some, name), float)}
+    found = {name: [value for record in every if (value := score(record, name)) != ""] for name in described["scores"]}
+    names = [name for name, values in found.items() if values]
+    numbers = {name for name in names if isinstance(found[name][0], float)}
     compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
     head, lines = ["training", "seeds", "updates", *compared, *["published"] * bool(published)], []
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together

@@ -323,6 +323,12 @@ def test_branch_weights_of_another_form(saved):
     for same in (softmax, begun_elsewhere):
         training.restore_file = str(same)
         first_checkpoint.refuse_checkpoints(training, model)
+    state = torch.load(softmax)
+    for tensor in state["model"].values():
+        tensor.fill_(float("nan"))  # which a diverged training saved: no two of them are equal
+    torch.save(state, softmax.with_name("nan.pt"))
+    training.restore_file = str(softmax.with_name("nan.pt"))
+    first_checkpoint.refuse_checkpoints(training, model)
     training.restore_file = str(path)
     with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: .*of --branch-weights softmax: name"):
         first_checkpoint.refuse_checkpoints(training, model)

@@ -45,20 +45,20 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     there, here = ({name: list(x.shape) for name, x in of.items()} for of in (state["model"], model.state_dict()))
     differ = other_options(state, model)
     others = "".join(f" {flag(name)} {value}" for name, value in differ.items())
-    arch = saved_options(state, "model").get("arch")
+    another = f"{path} holds another model ({saved_options(state, 'model').get('arch')}{others})"
     if "branch_weights" in differ and getattr(model.cfg, "branched_attention", "none") != "none":
         form = f"--branch-weights {model.cfg.branch_weights}"
-        raise InputError(f"{path} holds another model ({arch}{others}): it lacks the κ and α of {form}")
+        raise InputError(f"{another}: it lacks the κ and α of {form}")
     for name in [*there, *here]:
         if there.get(name) != here.get(name):
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
-            raise InputError(f"{path} holds another model ({arch}{others}): {name} is {shapes}")
+            raise InputError(f"{another}: {name} is {shapes}")
     firsts = {}
     for name, x in model.state_dict().items():
         first = firsts.setdefault((x.data_ptr(), x.shape), name)
-        if not torch.equal(state["model"][first], state["model"][name]):  # one would silently replace the other
-            reason = f"{first} and {name} differ in the checkpoint and are shared in this model"
-            raise InputError(f"{path} holds another model ({arch}{others}): {reason}")
+        # One would silently replace the other. A tensor is not compared with itself: NaN would differ, and take time.
+        if first != name and not torch.equal(state["model"][first], state["model"][name]):
+            raise InputError(f"{another}: {first} and {name} differ in the checkpoint and are shared in this model")
 
 
 def other_options(state: dict, model: nn.Module) -> dict:

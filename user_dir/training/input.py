@@ -74,10 +74,9 @@ def refuse_input(options, task, model_options=None) -> None:
         for folder, part in of_training + of_validation
         if not any(parts_of(folder, part, pair, pair[0], "*"))  # --dataset-impl raw has no index
     ]
-    trained, held_out = (
-        [*data_sets(of_training, task)],
-        [data for data in data_sets(of_validation, task) if options.combine_valid_subsets or data.part in validated],
-    )
+    trained, held_out = ([*data_sets(parts, task)] for parts in (of_training, of_validation))
+    if not options.combine_valid_subsets:
+        held_out = [data for data in held_out if data.part in validated]
     data_faults += [fault for data in trained + held_out if (fault := data_fault(data))]
     if data_faults:
         faults.append(f"{'; '.join(data_faults)}: prepare the data again")
