@@ -129,7 +129,7 @@ def training(log: pathlib.Path) -> dict:
             "epoch": int(values["epoch"]),
             "seconds": round(values["wall"]) if values["wall"] >= 0 else None,
         }
-        | {name: values[name] for name in ("loss", "nll_loss", "bleu") if name in values}
+        | {name: round(values[name], 3) for name in ("loss", "nll_loss", "bleu", "training_loss") if name in values}
         for update, values in sorted(points.get("valid", {}).items())
     ]
     memory = [values["memory_gb"] for values in inner if "memory_gb" in values]

@@ -19,6 +19,15 @@ def test_time_that_was_spent_twice_counts_twice(tmp_path):
     assert record.training(log)["seconds"] == 210  # 220, but for what ran until the first line after the restart
 
 
+def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_path):
+    log = tmp_path / "train.log"
+    valid = "| INFO | valid | epoch 001 | valid on 'valid' subset | loss 4 | bleu 7.5 | num_updates 15\n"
+    lines = [LINE.format(update=10, wall=20), LINE.format(update=20, wall=40).replace("loss=5", "loss=4"), valid]
+    log.write_text("".join(lines))
+    expected = {"update": 15, "epoch": 1, "seconds": 30, "loss": 4.0, "bleu": 7.5, "training_loss": 4.5}
+    assert record.training(log)["validation"] == [expected]
+
+
 def test_a_run_has_one_corpus(tmp_path):
     run, data = tmp_path / "run", tmp_path / "data-bin"
     run.mkdir()

@@ -5,10 +5,10 @@
         --output training.png
     nmt-plot-training runs/*/train.log --values loss --reach --cost --output training.png
 
-A log is what fairseq-train printed, or its --log-file, with --log-format simple or json. Training is a line (the values
-of --log-interval updates, or of an epoch if there are no others), validation a line with dots. Runs of one name have
-one colour. BLEU is there if fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its
-name there: --values gnorm.
+A log is what fairseq-train printed, or its --log-file, with --log-format simple or json. The record of a run (run.json,
+or a file of examples/results) stands for its validations. Training is a line (the values of --log-interval updates, or
+of an epoch if there are no others), validation a line with dots. Runs of one name have one colour. BLEU is there if
+fairseq-train computed it (--eval-bleu). Any other value of the log can be asked for by its name there: --values gnorm.
 
 --against training-loss draws each validation over the training loss at its update (interpolated between lines; Ahmed et
 al. 2017, figure 2): the lower of two curves belongs to the run that overfits less.
@@ -27,7 +27,7 @@ from ..errors import InputError
 from ..files import refuse_output
 from .shared.command import add_picture, exit_in_one_line, new_parser, table
 from .shared.pictures import line_style, new_figure, save
-from .shared.training_log import log_of, read_log
+from .shared.training_log import TRAINING, log_of, read_log
 
 # value in fairseq's log: title of its panel
 TITLES = {
@@ -49,7 +49,7 @@ def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple
     """`name` over `against`, one of AXES; points without a number are omitted."""
     axis, unit, _ = AXES[against]
     numbers = [values for _, values in sorted(points.items()) if isinstance(values.get(name), float)]
-    pairs = [(values[axis] / unit, values[name]) for values in numbers]
+    pairs = [(values.get(axis, np.nan) / unit, values[name]) for values in numbers]
     pairs = [pair for pair in pairs if not np.isnan(pair).any()]
     return [x for x, _ in pairs], [y for _, y in pairs]
 
@@ -100,32 +100,27 @@ def draw_run(axis, log: dict, value: str, against: str, **style) -> None:
 
 def validations(log: dict) -> dict:
     """The points of each validation set, by its name."""
-    return {kind: points for kind, points in log.items() if kind not in ("train_inner", "train")}
+    return {kind: points for kind, points in log.items() if kind not in TRAINING}
 
 
 def over_training_loss(log: dict, path: pathlib.Path) -> dict:
-    """The validations in `log`, with the "training_loss" at their updates.
+    """The validations in `log`, all of which have a "training_loss".
 
     Raises:
         InputError: if it has none, or no training loss
     """
-    updates, losses = curve(log.get("train_inner") or log.get("train", {}), "loss", "updates")
     found = validations(log)
-    if not updates or not found:
-        missing = "validation" if updates else "training loss"
+    if not any(curve(points, "loss", "training-loss")[0] for points in found.values()):
+        missing = "training loss" if found else "validation"
         raise InputError(f"{path} has no {missing}, and --against training-loss draws one over the other: name another")
-    return {
-        kind: {
-            update: {**values, "training_loss": float(np.interp(update, updates, losses))}
-            for update, values in points.items()
-        }
-        for kind, points in found.items()
-    }
+    return found
 
 
 def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
-    """Where, in "updates" or "seconds", a straight line between two validations comes down to `loss`."""
+    """Where, in "updates" or "seconds", a straight line between two validations comes to `loss`; NaN if unknown."""
     x, y = (np.array(values) for values in curve(points, "loss", against))
+    if not y.size:
+        return float("nan")
     if not (y <= loss).any():
         return None
     first = np.argmax(y <= loss)
@@ -150,7 +145,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
         columns += [f"updates to validation loss {loss:g}", "seconds"]
         for row, points in zip(rows, validated):
             found = reached(points, loss, "updates"), reached(points, loss, "seconds")
-            row += ["not reached" if number is None else f"{number:.0f}" for number in found]
+            row += ["not reached" if number is None else f"{number:.0f}".replace("nan", "–") for number in found]
     if args.cost:
         from .shared.training_cost import cost  # which needs torch and fairseq, ten seconds
 
@@ -171,7 +166,9 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
 @exit_in_one_line("nmt-plot-training")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-plot-training", __doc__)
-    parser.add_argument("logs", nargs="+", type=pathlib.Path, help="logs of trainings, or the folders of runs")
+    parser.add_argument(
+        "logs", nargs="+", type=pathlib.Path, help="logs or records of trainings, or the folders of runs"
+    )
     given = "a name for each log (default: the log's, or its folder's if all logs are called the same)"
     parser.add_argument("--names", nargs="+", help=given)
     values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"

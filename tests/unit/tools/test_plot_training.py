@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from user_dir.tools import plot_training as tool  # noqa: E402
+from user_dir.tools.shared.records import write_record  # noqa: E402
 
 
 @pytest.fixture
@@ -48,7 +49,10 @@ def test_over_training_loss(log, tmp_path, fairseq_log, steps):
     lines = [line for line in axis.lines if len(line.get_xdata())]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in lines] == [([9.5, 8.5], [9.0, 7.5])] * 2
     assert axis.get_xlabel() == "training loss"
-    del log["train_inner"]  # there is the epoch's
+    without_intervals = {
+        kind: values for kind, values in steps.items() if kind != "train_inner"
+    }  # there is the epoch's
+    log = tool.read_log(fairseq_log(tmp_path / "train.log", "simple", without_intervals))
     assert tool.curve(tool.over_training_loss(log, tmp_path)["valid"], "loss", "training-loss")[0] == [9.5, 9.5]
     path, picture = fairseq_log(tmp_path / "train.log", "json", steps), tmp_path / "a.png"
     tool.main([str(path), "--against", "training-loss", "--reach", "--output", str(picture)])
@@ -106,6 +110,11 @@ def test_bad_input_is_one_line(tmp_path, content, more, words, refusal):
     assert not any(tmp_path.glob("a.*"))
 
 
+def test_a_record_without_validations_is_one_line(tmp_path, refusal):
+    write_record(tmp_path / "run.json", {"scores": {}})
+    refusal(tool.main, tmp_path / "run.json", "--output", tmp_path / "a.png", match="run.json holds no validation")
+
+
 def test_a_name_for_each_log(capsys):
     with pytest.raises(SystemExit):
         tool.main(["a.log", "b.log", "--names", "a", "--output", "a.png"])
@@ -118,6 +127,21 @@ def test_folders_of_runs(fairseq_log, steps, tmp_path, capsys):
         fairseq_log(tmp_path / run / "train.log", "simple", steps)
     tool.main([str(tmp_path / "a.1"), str(tmp_path / "a.2"), "--reach", "--output", str(tmp_path / "a.png")])
     assert re.findall(r"^\| (a\.\d) \|", capsys.readouterr().out, re.MULTILINE) == ["a.1", "a.2"]
+
+
+def test_records(tmp_path, capsys):
+    """A record stands for its validations; one from before they had a time gives updates only."""
+    validation = [{"update": 50, "loss": 9.0, "seconds": 20}, {"update": 100, "loss": 7.0, "seconds": 60}]
+    timeless = [{"update": 50, "loss": 8.0}]
+    paths = [tmp_path / "new.json", tmp_path / "old.json"]
+    for path, points in zip(paths, (validation, timeless)):
+        write_record(path, {"validation": points, "scores": {}})
+    tool.main([*map(str, paths), "--reach", "8", "--output", str(tmp_path / "a.png")])
+    assert capsys.readouterr().out.splitlines()[2:4] == ["| new | 75 | 40 |", "| old | 50 | – |"]
+    training = [{**point, "training_loss": point["loss"] - 1} for point in validation]
+    write_record(paths[0], {"validation": training, "scores": {}})
+    found = tool.over_training_loss(tool.read_log(paths[0]), paths[0])
+    assert tool.curve(found["valid"], "loss", "training-loss") == ([8.0, 6.0], [9.0, 7.0])
 
 
 def test_default_names(tmp_path):

@@ -1,6 +1,7 @@
-"""Reading fairseq-train's log: its output or --log-file, with --log-format simple or json."""
+"""Reading a training: fairseq-train's log (its output or --log-file, with --log-format simple or json) or record."""
 
 import json
+import math
 import pathlib
 import re
 from collections import defaultdict
@@ -8,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 
 from ...errors import InputError
-from .records import LOG
+from .records import LOG, read_record
 
 # The lines of --log-format simple, behind time and logger where there are such:
 # epoch 001:     50 / 1042 loss=10.7, ppl=1461.8, …
@@ -18,6 +19,7 @@ SUMMARY = re.compile(r"epoch (?P<epoch>\d+) \| (?:valid on '(?P<subset>[^']+)' s
 VALUE = re.compile(r"([^\s=|,]+)[= ]([^\s,]+)")  # of either
 # and with json, on one line: {"epoch": 1, "update": 0.05, "loss": "10.7", …} or {"epoch": 1, "valid_loss": "7.6", …}
 JSON = re.compile(r"\{\"epoch\": .*\}")
+TRAINING = ("train_inner", "train")  # the kinds of lines that are not of a validation
 
 
 def read_line(line: str) -> tuple[str, dict] | None:
@@ -59,11 +61,14 @@ def log_of(path: pathlib.Path) -> pathlib.Path:
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """{train_inner, train, valid, …: {number of updates: {name: value}}}.
 
-    Updates that a resumed training repeats have its values.
+    Updates that a resumed training repeats have its values. Validations also have the "wall" and the "training_loss"
+    of their updates, interpolated between the lines of training. A record (*.json) has validations only.
 
     Raises:
         InputError: if there is nothing of a training in it
     """
+    if path.suffix == ".json":
+        return of_record(path)
     found, clock = defaultdict(dict), {0: 0.0}
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -76,8 +81,29 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     if not found:
         remedy = "name fairseq-train's output or its --log-file, written with --log-format simple or json"
         raise InputError(f"{path} holds no line of a training: {remedy}")
-    updates, seconds = zip(*sorted(clock.items()))
-    for points in found.values():
+    training = found.get("train_inner") or found.get("train", {})
+    losses = {
+        update: values["loss"] for update, values in training.items() if not math.isnan(values.get("loss", math.nan))
+    }
+    for kind, points in found.items():
         for update, values in points.items():  # a validation has no clock of its own
-            values.setdefault("wall", float(np.interp(update, updates, seconds, right=float("nan"))))
+            values.setdefault("wall", between(clock, update, right=math.nan))
+            if losses and kind not in TRAINING:
+                values["training_loss"] = between(losses, update)
     return found
+
+
+def between(points: dict[int, float], update: int, **beyond) -> float:
+    """The value at `update`, on straight lines between `points`; outside of them see np.interp."""
+    return float(np.interp(update, *zip(*sorted(points.items())), **beyond))
+
+
+def of_record(path: pathlib.Path) -> dict[str, dict[int, dict]]:
+    """The validations of a run.json, as read_log gives them; those of old records have no time."""
+    points = {}
+    for values in read_record(path).get("validation", []):
+        named = {"num_updates": values["update"], "wall": values.get("seconds"), **values}
+        points[values["update"]] = {name: number(value) for name, value in named.items()}
+    if not points:
+        raise InputError(f"{path} holds no validation: name the log of the training")
+    return {"valid": points}
