@@ -132,7 +132,7 @@ def training(log: pathlib.Path) -> dict:
         | {name: round(values[name], 3) for name in ("loss", "nll_loss", "bleu", "training_loss") if name in values}
         for update, values in sorted(points.get("valid", {}).items())
     ]
-    memory = [values["memory_gb"] for values in inner if "memory_gb" in values]
+    memory, held = ([values[name] for values in inner if name in values] for name in ("memory_gb", "gpu_memory_gb"))
     return {
         "processes": int(devices[-1]) if devices else None,
         "updates": max(max(by_update) for by_update in points.values()),
@@ -141,6 +141,7 @@ def training(log: pathlib.Path) -> dict:
         "seconds": round(walls[-1] + again),
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,
         "peak_memory_gb": max(memory, default=None),  # of the first process and its data-loader workers
+        **({"peak_gpu_memory_gb": max(held)} if held else {}),
         "parameters": int((parameters[1] or parameters[2]).replace(",", "")) if parameters else None,
         "validation": curve,
     }

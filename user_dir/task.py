@@ -11,6 +11,7 @@ import os
 import pathlib
 from dataclasses import dataclass
 
+import torch
 from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
 from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
@@ -63,7 +64,8 @@ class CheckedTranslationTask(TranslationTask):
       --valid-subset may name the training set.
     - --patience and the log's clock continue after restarts; --valid-pairs validates on a sample.
     - After the last epoch of --max-epoch it validates and saves in any case.
-    - The training log has `memory_gb`, the resident memory of the process and its data-loader workers.
+    - The training log has `memory_gb`, the resident memory of the process and its data-loader workers, and
+      `gpu_memory_gb`, the memory that torch holds on its GPU.
     """
 
     epochs = None  # the iterator over the training set
@@ -205,8 +207,10 @@ class CheckedTranslationTask(TranslationTask):
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
-        if criterion.training and (memory := resident_memory()) is not None:
-            metrics.log_scalar("memory_gb", memory / 1e9, priority=1500, round=2)
+        held = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else None
+        for name, memory in (("memory_gb", resident_memory()), ("gpu_memory_gb", held)):
+            if criterion.training and memory is not None:
+                metrics.log_scalar(name, memory / 1e9, priority=1500, round=2)
 
 
 @register_task("fast_translation", dataclass=CheckedTranslationConfig)

@@ -16,6 +16,7 @@ def test_time_that_was_spent_twice_counts_twice(tmp_path):
     log = tmp_path / "train.log"
     walls = [*range(10, 101, 10), *range(90, 201, 10)]  # killed after 100 s, continued from a checkpoint of 80 s
     log.write_text("".join(LINE.format(update=number, wall=wall) for number, wall in enumerate(walls)))
+    assert "peak_gpu_memory_gb" not in record.training(log)
     assert record.training(log)["seconds"] == 210  # 220, but for what ran until the first line after the restart
 
 
@@ -26,6 +27,15 @@ def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_pa
     log.write_text("".join(lines))
     expected = {"update": 15, "epoch": 1, "seconds": 30, "loss": 4.0, "bleu": 7.5, "training_loss": 4.5}
     assert record.training(log)["validation"] == [expected]
+
+
+def test_memory_is_the_largest_of_the_log(tmp_path):
+    log = tmp_path / "train.log"
+    memory = [(1.5, 3), (1.75, 8), (1.25, 7)]
+    lines = [LINE.replace("wps", f"memory_gb={host}, gpu_memory_gb={gpu}, wps") for host, gpu in memory]
+    log.write_text("".join(line.format(update=update, wall=update) for update, line in enumerate(lines)))
+    found = record.training(log)
+    assert (found["peak_memory_gb"], found["peak_gpu_memory_gb"]) == (1.75, 8)
 
 
 def test_a_run_has_one_corpus(tmp_path):

@@ -198,13 +198,14 @@ def test_translations_in_other_scripts_than_moses_knows(new_task):
     assert task.build_tokenizer(argparse.Namespace(tokenizer=None)) is None
 
 
+class Criterion(torch.nn.Module):
+    @staticmethod
+    def reduce_metrics(logs):
+        pass
+
+
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
 def test_memory_is_logged_in_training(new_task):
-    class Criterion(torch.nn.Module):
-        @staticmethod
-        def reduce_metrics(logs):
-            pass
-
     criterion = Criterion()
     for training in (True, False):
         with metrics.aggregate() as log:
@@ -214,3 +215,11 @@ def test_memory_is_logged_in_training(new_task):
             held = torch.ones(2**26)  # 256 MB
             before = log.get_smoothed_values()["memory_gb"]
             assert 0.2 < resident_memory() / 1e9 - before < 0.35 and held is not None
+
+
+def test_memory_of_the_gpu_is_logged_in_training(new_task, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 3 * 10**9)
+    with metrics.aggregate() as log:
+        new_task().reduce_metrics([{"ntokens": 1, "nsentences": 1}], Criterion().train())
+    assert log.get_smoothed_values()["gpu_memory_gb"] == 3
