@@ -44,4 +44,4 @@ score() {
   run show_and_keep "$run/score.txt" python examples/sequences.py score "$data/raw" "$run/translations.output"
 }
 
-follow_plan "Ontañón et al. 2022 use the same tasks with other lengths; see examples/sequences.md"
+follow_plan "Ontañón et al. 2022 have reverse and duplicate with other lengths, and SCAN; see examples/sequences.md"

@@ -18,7 +18,8 @@ Read the paired one where there is one: a seed gives both systems the same batch
 matrices, and the luck that both share is not in their difference; else read Welch's.
 
 A difference is worth reporting if both p are small. With several systems they are not corrected. All are
-two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05.
+two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05. Because it takes
+the difference without its sign, its p of equal systems is about .43, not .5.
 """
 
 import logging
