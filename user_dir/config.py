@@ -87,6 +87,13 @@ class VariantConfig(TransformerConfig):
         "optimizer stay float32 and need no loss scaling (fairseq's --bf16 is for TPUs)",
     )
 
+    @classmethod
+    def from_namespace(cls, args):
+        cfg = super().from_namespace(args)
+        if cfg.absolute_positions == "omit":  # fairseq's own flag cannot be reset from the command line
+            cfg.no_token_positional_embeddings = True
+        return cfg
+
 
 # Options that select a part of a model, and those that have no effect without it.
 PARTS = {

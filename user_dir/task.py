@@ -6,6 +6,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 import argparse
 import atexit
 import gc
+import hashlib
 import multiprocessing
 import os
 import pathlib
@@ -64,6 +65,7 @@ class CheckedTranslationTask(TranslationTask):
       --valid-subset may name the training set.
     - --patience and the log's clock continue after restarts; --valid-pairs validates on a sample.
     - After the last epoch of --max-epoch it validates and saves in any case.
+    - A checkpoint is not used with dictionaries of other words.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers, and
       `gpu_memory_gb`, the memory that torch holds on its GPU.
     """
@@ -128,7 +130,7 @@ class CheckedTranslationTask(TranslationTask):
         prepare_last_checkpoint(options, self)
         refuse_input(options, self, cfg)
         model = super().build_model(cfg, from_checkpoint)
-        refuse_checkpoints(options, model)
+        refuse_checkpoints(options, self, model)
         if isinstance(model, TransformerModel):
             model.decoder.make_generation_fast_()  # the beam search of --eval-bleu reads no attention
         return model
@@ -186,6 +188,18 @@ class CheckedTranslationTask(TranslationTask):
         if self.epochs.dataloader is not None:  # it would follow --curriculum as the first epoch does
             self.epochs.epoch_batch_sampler.shuffle = epoch > self.curriculum
         return self.epochs
+
+    def state_dict(self) -> dict:
+        """Called by fairseq to save what `load_state_dict` gets: a checkpoint has no words, only their folder."""
+        sides = (self.source_dictionary, self.target_dictionary)
+        digests = [hashlib.sha256("\n".join(side.symbols).encode()).hexdigest() for side in sides]
+        return {**super().state_dict(), "dictionaries": digests}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Called with what a checkpoint says of its task; raises InputError if its dictionaries have other words."""
+        words = self.state_dict()["dictionaries"]
+        if state.get("dictionaries", words) != words:
+            raise InputError(f"the model was trained with other dictionaries than those of {self.cfg.data}")
 
     def begin_epoch(self, epoch, model):
         """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""

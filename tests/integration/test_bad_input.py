@@ -314,27 +314,28 @@ def test_checkpoints(refused, trained, tmp_path, family, more, words):
     refused(words, family, more.format(folder=tmp_path, trained=trained))
 
 
-def test_branch_weights_of_another_form(saved):
+def test_branch_weights_of_another_form(saved, new_task):
     """The parameters have the same names and shapes, but κ and α would be read as logits, or logits as κ and α."""
     _, path, _ = saved("weighted_transformer_tiny", name="simplex.pt")
     model, softmax, _ = saved("weighted_transformer_tiny", branch_weights="softmax")
     _, begun_elsewhere, _ = saved("weighted_transformer_tiny", branch_weights="softmax", branch_weights_init="random")
     training = argparse.Namespace(save_dir="elsewhere", ddp_backend="legacy_ddp", store_ema=False)
+    task = new_task()
     for same in (softmax, begun_elsewhere):
         training.restore_file = str(same)
-        first_checkpoint.refuse_checkpoints(training, model)
+        first_checkpoint.refuse_checkpoints(training, task, model)
     state = torch.load(softmax)
     for tensor in state["model"].values():
         tensor.fill_(float("nan"))  # which a diverged training saved: no two of them are equal
     torch.save(state, softmax.with_name("nan.pt"))
     training.restore_file = str(softmax.with_name("nan.pt"))
-    first_checkpoint.refuse_checkpoints(training, model)
+    first_checkpoint.refuse_checkpoints(training, task, model)
     training.restore_file = str(path)
-    with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: .*of --branch-weights softmax: name"):
-        first_checkpoint.refuse_checkpoints(training, model)
+    with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: with --branch-weights softmax its"):
+        first_checkpoint.refuse_checkpoints(training, task, model)
     training.restore_file, training.store_ema = str(softmax), True
     with pytest.raises(InputError, match="no moving average .*: omit --store-ema"):
-        first_checkpoint.refuse_checkpoints(training, model)
+        first_checkpoint.refuse_checkpoints(training, task, model)
 
 
 def test_a_model_without_our_options():
@@ -360,7 +361,8 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
     monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
     given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
     given |= {"store_ema": False}
-    first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), None)
+    same_words = argparse.Namespace(load_state_dict=lambda state: None)
+    first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), same_words, None)
     assert seen == [trained]
 
 

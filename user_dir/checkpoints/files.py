@@ -10,6 +10,12 @@ import torch
 from ..errors import InputError
 from .compatibility import allow_fairseq_checkpoints
 
+# Options of the model with which the same parameters compute something else. All other ones change names or shapes of
+# the parameters, or the training only.
+OF_THE_FUNCTION = ["activation_fn", "no_scale_embedding", "no_token_positional_embeddings", "no_decoder_final_norm"]
+OF_THE_FUNCTION += ["encoder_attention_heads", "decoder_attention_heads", "decoder_normalize_before"]
+OF_THE_FUNCTION += ["cross_self_attention", "restricted_attention", "neighbourhood", "branch_weights", "top_branches"]
+
 
 def load(path: pathlib.Path) -> dict:
     """fairseq's checkpoint `path`, weights only; tensors are read when they are used (in torch ≥ 1.6's files).
@@ -62,6 +68,12 @@ def saved_options(state: dict, group: str) -> dict:
     """
     saved = state["cfg"].get(group, {})
     return saved if isinstance(saved, dict) else vars(saved)
+
+
+def meaning(state: dict) -> dict:
+    """The options of the function in checkpoint `state`, and the digests of its dictionaries, as far as it has them."""
+    options = saved_options(state, "model")
+    return {name: options[name] for name in OF_THE_FUNCTION if name in options} | (state.get("task_state") or {})
 
 
 def refuse_shared_ffn(branch_ffn: str | None) -> None:

@@ -12,7 +12,7 @@ import re
 
 import torch
 
-from ..checkpoints.files import load, save, without_training_state
+from ..checkpoints.files import load, meaning, save, without_training_state
 from ..errors import InputError
 from ..files import refuse_output, write
 from ..training.last_checkpoint import LAST
@@ -51,13 +51,16 @@ def average(paths: list[pathlib.Path]) -> dict:
         InputError: if the parameters' names or shapes differ, or a parameter is not finite
     """
     sums: dict[str, torch.Tensor] = {}
+    meant: dict = {}
     for path in paths:
         state = load(path)  # memory-mapped: the optimizer's state is not read
         model = state["model"]
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
-        if sums and shapes != known:
-            name = min(set(shapes.items()) ^ set(known.items()))[0]
-            one, other = (of.get(name, "missing") for of in (shapes, known))
+        found = meaning(state)  # an older version's checkpoint says less
+        changed = [name for name in found if meant.setdefault(name, found[name]) != found[name]]
+        if sums and (shapes != known or changed):
+            name = min(changed) if changed else min(set(shapes.items()) ^ set(known.items()))[0]
+            one, other = (of.get(name, "missing") for of in (shapes | found, known | meant))
             reason = f"{name} is {one} in the one and {other} in the other"
             raise InputError(f"{path} is not of the same model as {paths[0]}: {reason}: name checkpoints of one run")
         for name, value in model.items():

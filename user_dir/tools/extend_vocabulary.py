@@ -94,6 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not any(added):
         raise InputError(f"{args.data} has the dictionaries of {args.checkpoint}: train it further as it is")
     extend(state["model"], [*map(len, old)], added, args.seed)
+    state["task_state"] = tasks[0].state_dict()
     for group in ("task", "model"):  # fairseq-train keeps the data's place among both
         if "data" in saved_options(state, group):
             saved_options(state, group)["data"] = str(args.data)

@@ -1,18 +1,23 @@
 """Checks the checkpoint that fairseq-train is to continue from: if it is missing, fairseq starts from the beginning."""
 
+import argparse
 import pathlib
+from dataclasses import fields
 
 import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks import FairseqTask
 from torch import nn
 
-from ..checkpoints.files import load, saved_options
+from ..checkpoints.files import OF_THE_FUNCTION, load, saved_options
 from ..config import VariantConfig
 from ..errors import InputError, flag
 from .last_checkpoint import chosen
 
 
-def refuse_checkpoints(options, model: nn.Module) -> None:
-    """Refuses a checkpoint to continue from that cannot be read, or does not fit `model`.
+def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
+    """Refuses a checkpoint to continue from that cannot be read, or does not fit `model` or the dictionaries of `task`.
 
     Raises:
         InputError: says what to change
@@ -26,6 +31,7 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
     try:
         refuse_another_model(path, state := load(path), options, model)
+        task.load_state_dict(state.get("task_state", {}))  # fairseq does so where it serves a model only
     except InputError as error:
         if place and ".embed_tokens.weight is [" in str(error):
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
@@ -35,20 +41,25 @@ def refuse_checkpoints(options, model: nn.Module) -> None:
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:
-    """Raises InputError if the parameters in `state` are not those of `model`.
+    """Raises InputError if `model` cannot have the parameters in `state`, or would compute something else with them.
 
-    They have to have the same names, shapes and form of κ and α, and those that `model` shares have to be equal.
+    They have to have the same names and shapes, those that `model` shares have to be equal, and the options that give
+    them their meaning have to be the same.
     """
-    if options.ddp_backend == "fully_sharded":  # parameters have other names
-        return
-    model.upgrade_state_dict(state["model"])
-    there, here = ({name: list(x.shape) for name, x in of.items()} for of in (state["model"], model.state_dict()))
     differ = other_options(state, model)
-    others = "".join(f" {flag(name)} {value}" for name, value in differ.items())
-    another = f"{path} holds another model ({saved_options(state, 'model').get('arch')}{others})"
-    if "branch_weights" in differ and getattr(model.cfg, "branched_attention", "none") != "none":
-        form = f"--branch-weights {model.cfg.branch_weights}"
-        raise InputError(f"{another}: it lacks the κ and α of {form}")
+    others = "".join(f" {flag(name)} {there}" for name, (there, _) in differ.items() if there is not None)
+    another = f"{path} holds another model ({arch_of(state)}{others})"
+    if options.ddp_backend != "fully_sharded":  # with which parameters have other names
+        refuse_other_parameters(another, state["model"], model)
+    changed = differ.keys() - VariantConfig.__annotations__.keys() | differ.keys() & {*OF_THE_FUNCTION}
+    if changed:
+        given = " ".join(f"{flag(name)} {differ[name][1]}" for name in sorted(changed))
+        raise InputError(f"{another}: with {given} its parameters would compute something else")
+
+
+def refuse_other_parameters(another: str, saved: dict, model: nn.Module) -> None:
+    model.upgrade_state_dict(saved)
+    there, here = ({name: list(x.shape) for name, x in of.items()} for of in (saved, model.state_dict()))
     for name in [*there, *here]:
         if there.get(name) != here.get(name):
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
@@ -57,13 +68,24 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     for name, x in model.state_dict().items():
         first = firsts.setdefault((x.data_ptr(), x.shape), name)
         # One would silently replace the other. A tensor is not compared with itself: NaN would differ, and take time.
-        if first != name and not torch.equal(state["model"][first], state["model"][name]):
+        if first != name and not torch.equal(saved[first], saved[name]):
             raise InputError(f"{another}: {first} and {name} differ in the checkpoint and are shared in this model")
 
 
-def other_options(state: dict, model: nn.Module) -> dict:
-    """Our options of the model in `state`, by name, where `model` has other values."""
-    saved = saved_options(state, "model")  # without those that have their defaults
-    there = {name: saved.get(name, getattr(VariantConfig, name)) for name in VariantConfig.__annotations__}
-    cfg = getattr(model, "cfg", None)  # only Transformers have one
-    return {name: value for name, value in there.items() if value not in (None, getattr(cfg, name, value))}
+def arch_of(state: dict) -> str | None:
+    saved = saved_options(state, "model")
+    return saved.get("arch") or saved.get("_name")  # fairseq-hydra-train saves the latter only
+
+
+def other_options(state: dict, model: nn.Module) -> dict[str, tuple]:
+    """The value in `state` and that of `model`, by name, of each option of the function and of ours that differs."""
+    cfg = getattr(model, "cfg", None)
+    if not isinstance(cfg, TransformerConfig):  # another model of fairseq's
+        return {}
+    saved = argparse.Namespace(**saved_options(state, "model"))
+    ARCH_CONFIG_REGISTRY.get(arch_of(state), lambda options: None)(saved)  # as fairseq does when it loads it
+    kind = type(cfg) if isinstance(cfg, VariantConfig) else VariantConfig  # a variant has more options
+    there, known = kind.from_namespace(saved), {option.name for option in fields(TransformerConfig)}
+    names = dict.fromkeys([*(option.name for option in fields(kind) if option.name not in known), *OF_THE_FUNCTION])
+    pairs = {name: (getattr(there, name), getattr(cfg, name, getattr(kind, name, None))) for name in names}
+    return {name: pair for name, pair in pairs.items() if str(pair[0]) != str(pair[1])}

@@ -54,8 +54,6 @@ class TransformerModel(TransformerModelBase):
         if cfg.relative_attention == "all" and getattr(task_cfg, "left_pad_target", False):
             reason = "distances would count the padding, which decoding does not have"
             raise InputError(f"--left-pad-target cannot be combined with --relative-attention all: {reason}: omit it")
-        if cfg.absolute_positions == "omit":  # fairseq's own flag cannot be reset from the command line
-            cfg.no_token_positional_embeddings = True
         learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
         if learned:
             refuse_training(args)

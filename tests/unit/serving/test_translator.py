@@ -364,6 +364,12 @@ def without_groups(*kept):
     return keep
 
 
+def of_other_words(folder):
+    state = torch.load(folder / "checkpoint.pt")
+    state["cfg"]["task"]["_name"] = "checked_translation"
+    torch.save({**state, "task_state": {"dictionaries": ["of", "others"]}}, folder / "checkpoint.pt")
+
+
 def written(name, text):
     return lambda folder: (folder / name).write_bytes(text.encode("latin-1"))
 
@@ -402,6 +408,10 @@ def prepared(**preparation):
         (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes .*decode.*: run"),
         (written("data-bin/dict.src.txt", "nonsense\n"), "gives no model with .*Incorrect dictionary format"),
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
+        (
+            of_other_words,
+            "gives no model with .*trained with other dictionaries than those of .*data-bin: name the data",
+        ),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
         (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "no dictionaries .*: name"),
         (without_groups(), "checkpoint.pt is not a readable fairseq checkpoint .AttributeError"),

@@ -9,10 +9,11 @@ import torch
 from user_dir.tools import average_checkpoints
 
 
-def checkpoint(path, value, dtype=torch.float32, **more):
+def checkpoint(path, value, dtype=torch.float32, words=None, options=(), **more):
     model = {"weight": torch.full((2, 3), value, dtype=dtype), "version": torch.tensor(3), **more}
-    cfg = {"model": argparse.Namespace(arch="x")}
-    torch.save({"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}, "extra_state": {}}, path)
+    cfg = {"model": argparse.Namespace(arch="x", **dict(options))}
+    state = {"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}, "extra_state": {}}
+    torch.save({**state, "task_state": {"dictionaries": words} if words else {}}, path)
     return path
 
 
@@ -28,6 +29,13 @@ def test_mean_of_named_files(tmp_path):
     assert state["model"]["version"] == 3
     assert state["last_optimizer_state"] is None
     assert state["cfg"]["model"].arch == "x"
+
+
+def test_options_that_may_differ(tmp_path):
+    """Those of the training; and an older version's checkpoint says less."""
+    options = [{"dropout": 0.1, "activation_fn": "relu"}, {"dropout": 0.2}]
+    files = [checkpoint(tmp_path / f"{i}.pt", 1.0, options=given) for i, given in enumerate(options)]
+    assert averaged(tmp_path, *files)["cfg"]["model"].dropout == 0.2
 
 
 def test_shared_parameters_stay_shared(tmp_path):
@@ -76,6 +84,12 @@ REFUSED = [
         "b.pt is not of the same model as .*a.pt: weight is ",
     ),
     ({"a.pt": {}, "b.pt": {"gate": torch.ones(3)}}, "a.pt b.pt", "gate is .*missing in the other"),
+    (
+        {"a.pt": {"options": {"encoder_attention_heads": 4}}, "b.pt": {"options": {"encoder_attention_heads": 2}}},
+        "a.pt b.pt",
+        "encoder_attention_heads is 2 in the one and 4 in the other: name checkpoints of one run",
+    ),
+    ({"a.pt": {"words": ["a"]}, "b.pt": {}, "c.pt": {"words": ["b"]}}, "a.pt b.pt c.pt", "c.pt .*dictionaries is "),
     ({"a.pt": {}, "b.pt": {"value": float("nan")}}, "a.pt b.pt", "weight in .*b.pt is not finite"),
     ({"a.pt": {}}, "a.pt b.pt", "there is no checkpoint .*b.pt"),
     ({"a.pt": {}, "b.pt": None}, "a.pt b.pt", "b.pt is not a readable fairseq checkpoint"),

@@ -1,0 +1,139 @@
+"""A training continues only as the function that was trained: the options of the model, and the dictionaries."""
+
+import argparse
+import contextlib
+import pathlib
+from dataclasses import dataclass, fields
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig
+
+from user_dir.config import VariantConfig, option
+from user_dir.errors import InputError, flag
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
+from user_dir.training.first_checkpoint import refuse_another_model, refuse_checkpoints
+
+from support import PRE_NORM, SMALL
+
+NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig}
+OPTIONS = [option.name for option in fields(VariantConfig) if option.name not in {*NESTED, "quant_noise"}]
+OPTIONS += [f"{side}_{option.name}" for side, config in NESTED.items() for option in fields(config)]
+# Values to change to, for options that are neither switches nor a choice of words. Numbers of layers, widths, positions
+# and words are left out: they are shapes.
+VALUES = {"activation_fn": "tanh", "branches": 4, "top_branches": 1, "neighbourhood": 8, "relative_distance": 8}
+VALUES |= {"attention_key_dim": 8, "attention_value_dim": 8, "decoder_output_dim": 8, "relu_dropout": 0.5}
+VALUES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+VALUES |= {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
+BASES = {
+    "vaswani_transformer_tiny": {**PRE_NORM, "restricted_attention": "both", "neighbourhood": 4},
+    "relative_transformer_tiny": {"relative_positions": "scalars", "relative_tables": "shared"},
+    "weighted_transformer_tiny": {"branches": 2},
+    "transformer": {},
+}
+
+
+@pytest.fixture
+def built(build):
+    """built(arch, options): the model and its options, as fairseq-train saves them."""
+
+    def built(arch, given):
+        model = build(arch, **given)
+        torch.manual_seed(2)
+        for parameter in model.parameters():  # κ, α and scalars are equal at first
+            parameter.data += 0.3 * torch.rand_like(parameter)
+        return model, argparse.Namespace(**{"arch": arch, **SMALL, **given})
+
+    return built
+
+
+def other_values(name, model):
+    """Values of an option that `model` does not have."""
+    now = getattr(model.cfg, name, getattr(VariantConfig, name, None))
+    kind = {option.name: option.type for option in fields(VariantConfig)}.get(name)
+    if name in VALUES:
+        choices = [VALUES[name]]
+    elif hasattr(kind, "__members__"):
+        choices = [member.value for member in kind]
+    else:
+        choices = [not now] if isinstance(now, bool) else [0.5] if isinstance(now, float) else []
+    return [value for value in choices if str(value) != str(now)]
+
+
+@pytest.mark.parametrize("arch, given", BASES.items(), ids=BASES)
+def test_every_option_is_refused_or_leaves_the_function(built, batch, arch, given):
+    """With another value of any option the model cannot be built, refuses the checkpoint, or computes the same."""
+    model, options = built(arch, given)
+    expected, tried, refused = model(**batch)[0], set(), set()
+    for name in OPTIONS:
+        for value in other_values(name, model):
+            try:
+                other, _ = built(arch, {**given, name: value})
+            except Exception:  # InputError, or an assertion of fairseq's
+                continue
+            tried.add(name)
+            state = {"model": model.state_dict(), "cfg": {"model": options}}
+            try:
+                refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), other)
+            except InputError:
+                refused.add(name)
+                continue
+            other.load_state_dict(state["model"])
+            if name != "autocast":  # which rounds
+                torch.testing.assert_close(other(**batch)[0], expected, msg=f"{flag(name)} {value} was not refused")
+    assert {"encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding"} <= refused
+    assert {"dropout", "attention_dropout", "encoder_layerdrop", "checkpoint_activations"} <= tried - refused
+    if "relative" in arch:  # which can be built with another value of any of our options
+        assert tried >= VariantConfig.__annotations__.keys()
+
+
+def test_the_same_model_from_another_architecture_and_an_older_file(built):
+    """fairseq's Transformer is ours; a file from before an option was added has its default."""
+    stock, options = built("transformer", {})
+    ours, _ = built("vaswani_transformer_tiny", {"dropout": 0.5})
+    state = {"model": stock.state_dict(), "cfg": {"model": options}}
+    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), ours)
+    restricted, options = built("vaswani_transformer_tiny", {"restricted_attention": "encoder"})
+    state = {"model": restricted.state_dict(), "cfg": {"model": options}}
+    for backend in ("legacy_ddp", "fully_sharded"):
+        with pytest.raises(InputError, match="tiny --restricted-attention encoder.: with --restricted-attention none"):
+            refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=backend), stock)
+
+
+def test_the_option_of_a_variant(built):
+    """One that changes no shape; the file is from before the variant had it."""
+
+    @dataclass
+    class WarmerConfig(VariantConfig):
+        warmth: float = option(1.0, "factor of the scores")
+
+    model, options = built("vaswani_transformer_tiny", {})
+    state = {"model": model.state_dict(), "cfg": {"model": options}}
+    for warmth in (1.0, 2.0):
+        model.cfg = WarmerConfig.from_namespace(argparse.Namespace(**SMALL, warmth=warmth))
+        with (
+            contextlib.nullcontext() if warmth == 1 else pytest.raises(InputError, match="1.0.: with --warmth 2.0 its")
+        ):
+            refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with words", "of an older version"])
+def test_dictionaries_of_other_words(saved, new_task, dictionary, known):
+    """They have as many words, so that the matrices fit."""
+    model, path, _ = saved("vaswani_transformer_tiny")
+    state = torch.load(path)
+    if known:
+        state["task_state"] = new_task().state_dict()
+    torch.save(state, path)
+    training = argparse.Namespace(restore_file=str(path), save_dir="elsewhere", ddp_backend="", store_ema=False)
+    other = Dictionary()
+    for word in reversed(dictionary.symbols[dictionary.nspecial :]):
+        other.add_symbol(word)
+    refuse_checkpoints(training, new_task(), model)
+    config = CheckedTranslationConfig(data="other/data-bin")
+    for dictionaries in ((dictionary, other), (other, dictionary)):
+        task = CheckedTranslationTask(config, *dictionaries)
+        match = "--restore-file: the model was trained with other dictionaries than those of other/data-bin: name"
+        with pytest.raises(InputError, match=match) if known else contextlib.nullcontext():
+            refuse_checkpoints(training, task, model)
