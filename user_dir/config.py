@@ -95,6 +95,11 @@ class VariantConfig(TransformerConfig):
         return cfg
 
 
+def own_options(config: type[VariantConfig]) -> list[str]:
+    """The names of the options of `config` that fairseq's TransformerConfig does not have."""
+    return [option.name for option in fields(config) if option.name not in TransformerConfig.__dataclass_fields__]
+
+
 # Options that select a part of a model, and those that have no effect without it.
 PARTS = {
     "relative_positions": ("relative_distance", "relative_tables"),

@@ -17,18 +17,29 @@ import sys
 import torch
 
 from ..attention.multihead import MultiheadAttention
-from ..config import VariantConfig
+from ..config import PARTS, own_options
 from ..errors import InputError, flag
 from ..files import folder_beside, refuse_missing_folder
+from ..kernels.dropout import Dropout
+from ..kernels.products import Linear
 from ..relative.attention import RelativeMultiheadAttention
 from ..search.search_settings import kept_settings
 from ..serving.exported_translator import FACTS, fingerprint, write_facts
 from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
+from ..transformer.layers import TransformerDecoderLayer, TransformerEncoderLayer
+from ..transformer.model import TransformerDecoder, TransformerEncoder
 from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
-# Options that must have their defaults, and the part that a model has otherwise.
+# Our options that may have any value: CTranslate2 computes it, or it has no effect alone.
+COMPUTED = {
+    "relative_positions",
+    "absolute_positions",
+    "autocast",
+    *(option for part in PARTS.values() for option in part),
+}
+# The parts that a model has if others do not have their defaults; a variant (user_dir/variant.md) may have more.
 NOT_COMPUTED = {
     "branched_attention": "branches with weights",
     "restricted_attention": "self-attention restricted to a neighbourhood",
@@ -36,6 +47,8 @@ NOT_COMPUTED = {
     "attention_key_dim": "keys whose size is not d_model / heads",
     "attention_value_dim": "values whose size is not d_model / heads",
 }
+CLASSES = {TransformerEncoder, TransformerDecoder, TransformerEncoderLayer, TransformerDecoderLayer}
+CLASSES |= {MultiheadAttention, RelativeMultiheadAttention, Dropout, Linear}
 
 
 class NotComputed(InputError):
@@ -50,14 +63,15 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
     if not hasattr(cfg, "relative_positions"):
         raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
     faults = []
-    for option, what in NOT_COMPUTED.items():
-        if getattr(cfg, option) != getattr(VariantConfig, option):
-            faults.append(f"{what} ({flag(option)} {getattr(cfg, option)})")
+    for option in own_options(type(cfg)):
+        given = f"{flag(option)} {getattr(cfg, option)}"
+        if option not in COMPUTED and getattr(cfg, option) != getattr(type(cfg), option):
+            faults.append(f"{NOT_COMPUTED[option]} ({given})" if option in NOT_COMPUTED else given)
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         faults.append("relative positions other than keys and values in shared tables")
     if relative != cfg.no_token_positional_embeddings:
-        faults.append("both relative positions and position embeddings" if relative else "no positions")
+        faults.append("both relative positions and position embeddings" if relative else "no position embeddings")
     if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
         faults.append(f"--activation-fn {cfg.activation_fn}")
     for name in ("attention_heads", "normalize_before"):
@@ -67,9 +81,9 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
         faults.append("a --decoder-output-dim that is not --decoder-embed-dim")
     if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
         faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
-    if not faults:  # a variant of one's own (user_dir/variant.md) may have no option that tells
-        attentions = {type(module) for module in model.modules() if isinstance(module, MultiheadAttention)}
-        faults += sorted(other.__name__ for other in attentions - {MultiheadAttention, RelativeMultiheadAttention})
+    if not faults:  # a variant may have no option that tells
+        classes = {type(module) for side in (model.encoder, model.decoder) for module in side.modules()} - CLASSES
+        faults += sorted(one.__name__ for one in classes if one.__module__.split(".")[0] not in ("torch", "fairseq"))
     if faults:
         reason = "which CTranslate2 does not compute: translate with nmt-translate"
         raise NotComputed(f"{path} has {' and '.join(faults)}, {reason}")

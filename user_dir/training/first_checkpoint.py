@@ -2,7 +2,6 @@
 
 import argparse
 import pathlib
-from dataclasses import fields
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -11,7 +10,7 @@ from fairseq.tasks import FairseqTask
 from torch import nn
 
 from ..checkpoints.files import OF_THE_FUNCTION, load, saved_options
-from ..config import VariantConfig
+from ..config import VariantConfig, own_options
 from ..errors import InputError, flag
 from .last_checkpoint import chosen
 
@@ -85,7 +84,7 @@ def other_options(state: dict, model: nn.Module) -> dict[str, tuple]:
     saved = argparse.Namespace(**saved_options(state, "model"))
     ARCH_CONFIG_REGISTRY.get(arch_of(state), lambda options: None)(saved)  # as fairseq does when it loads it
     kind = type(cfg) if isinstance(cfg, VariantConfig) else VariantConfig  # a variant has more options
-    there, known = kind.from_namespace(saved), {option.name for option in fields(TransformerConfig)}
-    names = dict.fromkeys([*(option.name for option in fields(kind) if option.name not in known), *OF_THE_FUNCTION])
+    there = kind.from_namespace(saved)
+    names = dict.fromkeys([*own_options(kind), *OF_THE_FUNCTION])
     pairs = {name: (getattr(there, name), getattr(cfg, name, getattr(kind, name, None))) for name in names}
     return {name: pair for name, pair in pairs.items() if str(pair[0]) != str(pair[1])}

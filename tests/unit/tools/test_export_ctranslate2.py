@@ -1,20 +1,23 @@
 """python -m user_dir.tools.export_ctranslate2: CTranslate2 gives the translations and probabilities of the model."""
 
+import argparse
+import contextlib
 import json
 import os
 import shutil
 import types
+from dataclasses import dataclass
 
 import pytest
 import torch
 
-from user_dir.attention.multihead import MultiheadAttention
+from user_dir.config import VariantConfig, option
 from user_dir.serving.exported_translator import ExportedTranslator
 from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
 
-from support import EOS, OLD, PRE_NORM, change, randomise, run
+from support import EOS, OLD, PRE_NORM, SMALL, change, randomise, run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 CORES = len(os.sched_getaffinity(0))
@@ -227,7 +230,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
         ),
         ("weighted_transformer", {}, r"branches with weights \(--branched-attention self\)"),
         ("weighted_relative_transformer", SHARED, "branches with weights"),
-        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "no positions"),
+        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "no position embeddings"),
         ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),
         ("vaswani_transformer", {"attention_key_dim": 3}, r"keys whose size is not .*\(--attention-key-dim 3\)"),
         ("vaswani_transformer", {"restricted_attention": "both"}, "self-attention restricted to a neighbourhood"),
@@ -247,16 +250,29 @@ def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
     assert not [*tmp_path.glob("ct2*")]
 
 
-class Own(MultiheadAttention):
-    """A variant as of user_dir/variant.md, whose options are those of its family."""
-
-
-def test_a_variant_is_not_computed(build):
+@pytest.mark.parametrize("name", ["layers.1.self_attn", "layers.1", "layers.1.fc1", "layers.0.final_layer_norm", ""])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_variant_without_options_is_not_computed(build, side, name):
+    """As of user_dir/variant.md, but with options of its family only."""
     model = build("vaswani_transformer_base")
     tool.refuse("a.pt", model)
-    model.decoder.layers[1].self_attn.__class__ = Own
+    part = getattr(model, side).get_submodule(name)
+    part.__class__ = type("Own", (type(part),), {"__module__": "own"})
     with pytest.raises(tool.NotComputed, match="a.pt has Own, which CTranslate2 does not compute"):
         tool.refuse("a.pt", model)
+
+
+def test_the_option_of_a_variant_is_not_computed(build):
+    @dataclass
+    class OwnConfig(VariantConfig):
+        gated_ffn: bool = option(False, "")
+
+    model = build("vaswani_transformer_base")
+    for gated in (False, True):
+        given = argparse.Namespace(**SMALL, decoder_output_dim=16, gated_ffn=gated)
+        model.cfg = OwnConfig.from_namespace(given)
+        with pytest.raises(tool.NotComputed, match="--gated-ffn True,") if gated else contextlib.nullcontext():
+            tool.refuse("a.pt", model)
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")
