@@ -3,6 +3,7 @@
 from .attention.masks import additive
 from .attention.multihead import MultiheadAttention
 from .config import VariantConfig, option
+from .errors import InputError
 from .families import Family
 from .transformer.architectures import add_family
 from .transformer.layers import SELF_ATTENTIONS
@@ -11,6 +12,7 @@ from .transformer.model import TransformerModel
 __all__ = [
     "SELF_ATTENTIONS",
     "Family",
+    "InputError",
     "MultiheadAttention",
     "TransformerModel",
     "VariantConfig",

@@ -70,6 +70,12 @@ def test_cached_decoding_equals_full(alibi, build, batch, options):
     assert_decodes_word_by_word(model, model.encoder(batch["src_tokens"], batch["src_lengths"]), 7)
 
 
+@pytest.mark.parametrize("steepest", [-1.0, float("inf"), float("nan")])
+def test_an_impossible_value_is_one_line(alibi, build, steepest):
+    with pytest.raises(InputError, match=f"--alibi-steepest {steepest}: give a number from 0"):
+        build("alibi_transformer_base", alibi_steepest=steepest)
+
+
 @pytest.mark.parametrize("positions", ["keys", "values", "keys_and_values"])
 def test_two_self_attentions_are_refused_by_name(alibi, build, positions):
     with pytest.raises(InputError, match="--relative-positions and --alibi-steepest .*: omit"):
@@ -85,3 +91,7 @@ def test_trains_and_decodes_by_fairseqs_commands(folder, copies, tmp_path):
     assert torch.load(path)["cfg"]["model"].alibi_steepest == 4
     done = run("fairseq-generate", copies, "--user-dir", folder, "--path", path, "--required-batch-size-multiple", "1")
     assert len(re.findall(r"^H-", done.stdout, re.MULTILINE)) == 50
+    page = (PROJECT / "user_dir/variant.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r'^python -c "(.*?)" runs/alibi', page, re.MULTILINE)
+    words = [path, "w1 w2", "--data", copies, "--pretokenised"]
+    assert run(sys.executable, "-c", code, *words, cwd=folder.parent).stdout.count("\n") == 1

@@ -8,13 +8,17 @@ from user_dir.attention.multihead import MultiheadAttention
 from user_dir.attention.restricted import RestrictedAttention
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
-from user_dir.transformer.layers import joined
+from user_dir.transformer.layers import SELF_ATTENTIONS, joined
 
 from support import PAD, assert_decodes_word_by_word, comparison, future, heads_by_equation
 
 MODEL, HEADS, LENGTH = 4, 2, 24
 KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3}}
 RESTRICTED = {"restricted_attention": "both", "neighbourhood": 5}
+
+
+def test_every_self_attention_is_tried():
+    assert KINDS.keys() == {MultiheadAttention, *SELF_ATTENTIONS.values()}
 
 
 def build_attention(kind, neighbourhood):
