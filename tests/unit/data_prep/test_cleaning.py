@@ -18,6 +18,7 @@ from preparation.cleaning import Cleaner
         (("a b c", "a"), None),
         (("a b c d e", "a b"), None),
         (("y", "x"), None),
+        (("x" * 1000 + " y", "z z"), None),  # the longest word that is kept
     ],
 )
 def test_cleaning(pair, reason):
@@ -31,7 +32,7 @@ def test_cleaning(pair, reason):
 def test_duplicates_are_dropped_piece_by_piece(tmp_path, monkeypatch, size):
     monkeypatch.setattr(cleaning, "AT_A_TIME", 100)
     generator = random.Random(1)
-    pairs = [(str(generator.randrange(900)), "b", f"by {number}") for number in range(size)]
+    pairs = [(str(generator.randrange(500)), generator.choice("bc"), f"by {number}") for number in range(size)]
     first = {pair[:2]: pair for pair in reversed(pairs)}
     dropped = cleaning.Counter()
     kept = list(cleaning.without_repeats(lambda: iter(pairs), tmp_path, dropped))

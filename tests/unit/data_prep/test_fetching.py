@@ -161,5 +161,8 @@ def test_a_mirror_with_compressed_files(tmp_path):
         path.unlink()
     compressed.write_bytes(gzip.compress(CONTENT))
     assert fetching.fetch(remote(), cache, mirror).read_bytes() == CONTENT
+    for content in (CONTENT, b"newer"):  # without a checksum, the compressed file tells what the cache has
+        compressed.write_bytes(gzip.compress(content))
+        assert fetching.fetch(fetching.Remote("thing-1.tar.gz"), cache, mirror).read_bytes() == content
     (mirror / "thing-1.tar.gz").write_bytes(CONTENT)
     assert fetching.fetch(remote(), cache, mirror).parent == mirror

@@ -71,6 +71,7 @@ def test_new_characters_follow_the_old_entries(earlier, capsys):
     for old, new in zip(dictionaries(earlier / "old"), dictionaries(earlier / "extended")):
         assert new.symbols[: len(old)] == old.symbols and len(new) > len(old) and len(new) % 8 == 0
         assert "漢" in new and "漢" not in old
+        assert new.count[len(old) :] == sorted(new.count[len(old) :], reverse=True)  # as fairseq sorts its own
     text = PreparedText(preparation_of(earlier / "extended/data-bin"), "fr", "en")
     for part in ("train", "test"):
         raw, pieces = (
@@ -104,6 +105,18 @@ def test_other_options_are_refused(earlier, capsys, options, langs, parts):
 def test_the_same_options_are_not(earlier, capsys):
     same = ["--lowercase", "--bpe-operations", "40"]
     assert run(earlier, "same", OTHER, "--like", earlier / "old", *same) == 0
+
+
+def test_only_other_subwords_are_a_reason_to_prepare_again(earlier, tmp_path, capsys):
+    """The folder of the earlier text may be moved; if it is prepared anew, the old subwords are not kept."""
+    moved = shutil.copytree(earlier / "old", tmp_path / "moved")
+    for folder in (earlier / "old", moved):
+        assert run(earlier, "again", OTHER, "--like", folder) == 0
+    assert "bpe: nothing to do" in capsys.readouterr().out
+    codes = next(moved.glob("bpe/codes*"))
+    codes.write_text("".join(codes.read_text().splitlines(keepends=True)[:-1]))
+    assert run(earlier, "again", OTHER, "--like", moved) == 0
+    assert "bpe: its options have changed" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_not_finished(earlier, tmp_path, capsys):

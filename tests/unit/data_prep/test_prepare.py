@@ -96,15 +96,18 @@ def prepared(capsys, tmp_path, pairs, *arguments):
 
 def test_each_rule_says_what_it_dropped(capsys, tmp_path):
     pairs = [*sentences(1200), ("", "x"), ("a b c d e f", "one"), ("a b c d e f", "two")] + 2 * [("a b", "a b")]
+    pairs.append(("yes", "(a) (b) [c]"))  # 1 and 3 words, but 1 and 9 tokens
     status, shown, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60")
     assert status == 0 and warnings == ""
-    (line,) = [line for line in shown.splitlines() if line.startswith("1,205 pairs: ")]
-    for part in ("60 valid", "60 test", "1 empty", "2 length ratio", "1 duplicate"):
+    (line,) = [line for line in shown.splitlines() if line.startswith("1,206 pairs: ")]
+    for part in ("60 valid", "60 test", "1 empty", "3 length ratio", "1 duplicate"):
         assert re.search(rf"\b{part}\b", line)
     counts = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", line)]
     assert counts[0] == sum(counts[1:])  # no pair is lost without a word
     status, again, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60")
     assert "raw: nothing to do" in again and line in again and warnings == ""
+    status, fewer, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60", "--max-pairs", "200")
+    assert "raw: its options have changed" in fewer and (tmp_path / "out/raw/train.fr").read_text().count("\n") == 200
 
 
 def test_tokens_stay_as_they_are(capsys, tmp_path):
