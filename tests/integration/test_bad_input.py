@@ -74,6 +74,7 @@ INPUT = [
     ("--save-interval 0 --update-freq 0", "--save-interval 0: give at least 1; --update-freq 0: give at least 1"),
     ("--best-checkpoint-metric bleu --maximize-best-checkpoint-metric", "bleu needs --eval-bleu: add it"),
     ("--best-checkpoint-metric bleu --eval-bleu", "bleu would keep the lowest: add --maximize-best-checkpoint-metric"),
+    ("--best-checkpoint-metric accuracy", "accuracy would keep the lowest: add --maximize"),
     ("--maximize-best-checkpoint-metric", "metric loss would keep the highest: omit --maximize"),
     ("--eval-bleu --eval-bleu-detok mooses", "--eval-bleu-detok mooses: choose from .*moses"),
     ("--eval-bleu --eval-bleu-args {beam:4}", "--eval-bleu-args {beam:4}: give a JSON object"),
@@ -90,6 +91,12 @@ INPUT = [
 def test_input(copies, more, words):
     with pytest.raises(InputError, match=words):
         check_input(copies, more)
+
+
+def test_sentences_that_just_fit(copies):
+    """The shortest has 2 subwords, the longest 9."""
+    check_input(copies, "--disable-validation --max-tokens 2 --max-source-positions 2")
+    check_input(copies, "--max-tokens 9 --max-source-positions 9")
 
 
 OPTIMIZERS = [
@@ -208,6 +215,17 @@ def test_data(refused, copies, tmp_path, spoil, words):
         refused(words, PLAIN, data=data)
 
 
+def test_a_dictionary_that_lacks_the_last_word(copies, tmp_path):
+    """The data have the words 4 to 13: those before are fairseq's own."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    words = [f"w{number} 5\n" for number in range(10)]
+    (data / "dict.src.txt").write_text("".join(words))
+    check_input(data)
+    (data / "dict.src.txt").write_text("".join(words[:9]))
+    with pytest.raises(InputError, match="dict.src.txt has 13 words .*src.bin has word number 13: "):
+        check_input(data)
+
+
 def test_data_in_two_folders(copies, tmp_path):
     """fairseq reads held-out sentences of the first one only."""
     data = shutil.copytree(copies, tmp_path / "second")
@@ -246,7 +264,8 @@ def test_files_that_fairseq_does_not_read(copies, tmp_path):
     names = [f"{part}.src-tgt.src.idx" for part in ("train", "train12", "train_old", "train.old")]
     for name in names:
         (tmp_path / name).touch()
-    assert [path.name for path in training_input.parts_of(tmp_path, "train", ("src", "tgt"), "src")] == names[:2]
+    for pair in (("src", "tgt"), ("tgt", "src")):  # data serve both directions
+        assert [path.name for path in training_input.parts_of(tmp_path, "train", pair, "src")] == names[:2]
 
 
 def test_a_training_set_in_two_files(copies, tmp_path):

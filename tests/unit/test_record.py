@@ -29,6 +29,16 @@ def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_pa
     assert record.training(log)["validation"] == [expected]
 
 
+def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
+    """One slow interval changes nothing, and a training that continued ended for the second reason."""
+    log = tmp_path / "train.log"
+    lines = [LINE.replace("100.0", f"{wps}").format(update=wps, wall=wps) for wps in (10, 100, 110)]
+    ends = [f"Stopping training due to num_updates: {n} >= max_update: {n}" for n in (50, 110)]
+    log.write_text("".join([*lines, *(f"{end}\n" for end in ends)]))
+    found = record.training(log)
+    assert found["words_per_second"] == 100 and found["ended"] == ends[1]
+
+
 def test_memory_is_the_largest_of_the_log(tmp_path):
     log = tmp_path / "train.log"
     memory = [(1.5, 3), (1.75, 8), (1.25, 7)]
@@ -63,12 +73,14 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     for folder in (data, run):
         folder.mkdir()
     (data / "dict.fr.txt").write_text("a 1\n")
-    (run / "options").write_text(f"{data} --seed 3")
+    (run / "options").write_text(f"{data} --seed 2 --seed 3")
     for name, text in (("generate.log", ""), ("score.txt", "BLEU|x = 1.0 2/3")):
         (run / name).write_text(text)
     monkeypatch.setenv("STEPS", "train")
     monkeypatch.setenv("PREPARATION", "--lowercase --max-ratio 5")
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
+    stopped = {"commit": "0", "command": "stopped.sh", "begun": "earlier", "machine": {"cpu": "of an attempt"}}
+    (run / "starts.jsonl").write_text(json.dumps(stopped) + "\n")
     record.begin(run, data, ["first.sh"])
     (run / "trained").touch()
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "another"})
@@ -76,7 +88,8 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     found = record.record(run)
     assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' first.sh")  # as it can be typed
     assert "STEPS" not in found["command"]
-    assert found["machine"] == {"cpu": "the first"} and found["starts"] == 2
+    assert found["machine"] == {"cpu": "the first"} and found["starts"] == 3
+    assert found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
 
 
 def test_scores_that_others_added_stay(tmp_path, monkeypatch):

@@ -51,6 +51,12 @@ def test_derivative_is_right_with_dropout(pieces, read, monkeypatch):
         torch.testing.assert_close((gradient * step).sum(), (above - below) / 2, rtol=1e-5, atol=1e-11)
 
 
+def test_every_call_drops_other_weights():
+    module, x = build_attention(dropout=0.5).train(), torch.randn(6, 3, MODEL, dtype=torch.double)
+    first, second = (module(x, x, x, need_weights=False)[0] for _ in range(2))
+    assert not torch.allclose(first, second)
+
+
 def test_trains_after_a_call_under_inference_mode():
     """The index of the tables' rows, which a call keeps for later ones, and a mask may be made without autograd."""
     relative_kernel.index_of_rows.cache_clear()

@@ -1,6 +1,7 @@
 """The settings of beam search that a run keeps: what is written, who takes it, and what is refused."""
 
 import json
+import shutil
 
 import pytest
 from fairseq.dataclass.configs import GenerationConfig
@@ -51,13 +52,19 @@ def test_a_recipe_keeps_what_fairseq_generate_searched_with(tmp_path):
     assert kept_settings(tmp_path) == of_fairseq
 
 
-def test_a_translator_takes_them(run):
-    """A caller's values win; without a file the defaults hold, with a part of them the others."""
+def test_a_translator_takes_them(run, tmp_path):
+    """A caller's values win; without a file the defaults hold, with a part of them the others.
+
+    An ensemble takes those of its first checkpoint's run.
+    """
     path, (_, data) = run
     assert used(Translator(path, data=data)) == DEFAULTS == {**DEFAULTS, "beam": 4, "lenpen": 1}
     keep(path, KEPT)
     translator = Translator(path, data=data)
     assert used(translator) == KEPT and used(translator, beam=2, lenpen=0) == {**KEPT, "beam": 2, "lenpen": 0}
+    (tmp_path / "other").mkdir()
+    other = shutil.copy(path, tmp_path / "other")
+    assert used(Translator(path, other, data=data)) == KEPT and used(Translator(other, path, data=data)) == DEFAULTS
     keep(path, {"beam": 5})
     assert used(Translator(path, data=data)) == {**DEFAULTS, "beam": 5}
 

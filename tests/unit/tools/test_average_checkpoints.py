@@ -12,7 +12,8 @@ from user_dir.tools import average_checkpoints
 def checkpoint(path, value, dtype=torch.float32, words=None, options=(), **more):
     model = {"weight": torch.full((2, 3), value, dtype=dtype), "version": torch.tensor(3), **more}
     cfg = {"model": argparse.Namespace(arch="x", **dict(options))}
-    state = {"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}, "extra_state": {}}
+    state = {"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}}
+    state["extra_state"] = {"ema": {"weight": value}, "ema_fp32_params": {"weight": value}, "val_loss": 4.5}
     torch.save({**state, "task_state": {"dictionaries": words} if words else {}}, path)
     return path
 
@@ -28,6 +29,7 @@ def test_mean_of_named_files(tmp_path):
     assert torch.equal(state["model"]["weight"], torch.full((2, 3), 3.0))
     assert state["model"]["version"] == 3
     assert state["last_optimizer_state"] is None
+    assert state["extra_state"] == {"val_loss": 4.5}  # a moving average is of one checkpoint
     assert state["cfg"]["model"].arch == "x"
 
 

@@ -184,7 +184,8 @@ def test_the_records_of_the_runs(comparison, files):
             folder = files.folder / f"{name}.{seed}"
             folder.mkdir()
             files.plain(0.3, seed).rename(folder / "out.txt")
-            facts = {"corpus": name if seed == 2 else "same", "parameters": 7, "updates": 40, "seconds": "many"}
+            corpus = "another" if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
+            facts = {"corpus": corpus, "parameters": 7, "updates": 40, "seconds": "many"}
             facts |= {"words_per_second": speed + seed, "commits": [name], "versions": {"torch": name}}
             (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])

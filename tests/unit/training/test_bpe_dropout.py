@@ -59,6 +59,14 @@ def test_words_that_cannot_be_segmented_again_stay():
     assert Segmenter(codes, dictionary, 0, 100).segment(torch.tensor([a, b])).tolist() == [a, b]
 
 
+def test_pieces_that_the_dictionary_lacks_are_split():
+    """Into those that it has: abc is none, bc is one."""
+    dictionary = Dictionary()
+    a, b, c, bc = [dictionary.add_symbol(piece) for piece in ("a@@", "b@@", "c", "bc")]
+    codes = BPE(io.StringIO("#version: 0.2\nb c</w>\na bc</w>\n"))
+    assert Segmenter(codes, dictionary, 0, 100).segment(torch.tensor([a, b, c])).tolist() == [a, bc]
+
+
 def test_words_stay_and_subwords_change(prepared):
     pairs, dictionary = prepared()
     first = sentences(pairs)
@@ -104,12 +112,13 @@ def test_the_more_the_longer(prepared):
     assert lengths == sorted(lengths) and lengths[-1] == sum(len(line.replace(" ", "")) + 1 for line in TEXT)
 
 
-def test_unknown_and_long_sentences_stay(prepared):
-    pairs, dictionary = prepared(max_source_positions=6)
-    for tokens, plain in zip(sentences(pairs), sentences(pairs.dataset)):
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_unknown_and_long_sentences_stay(prepared, side):
+    pairs, dictionary = prepared(**{f"max_{side}_positions": 6})
+    for tokens, plain in zip(sentences(pairs, side), sentences(pairs.dataset, side)):
         assert len(tokens) <= 6 or tokens == plain
     unknown = torch.tensor([dictionary.unk(), dictionary.eos()])
-    assert pairs.segmenters["source"].segment(unknown).tolist() == unknown.tolist()
+    assert pairs.segmenters[side].segment(unknown).tolist() == unknown.tolist()
 
 
 @pytest.mark.parametrize(

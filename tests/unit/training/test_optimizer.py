@@ -82,14 +82,16 @@ def test_groups_and_checkpoints_without_branch_weights_are_as_before():
     assert all(map(torch.equal, first.parameters(), second.parameters()))
 
 
+@pytest.mark.parametrize("aggregate", [None, lambda norm: 2 * norm], ids=["own", "aggregated"])
 @pytest.mark.parametrize("limit", [0.0, 0.1, 100.0])
-def test_clipping_is_fairseqs(limit):
-    """No clipping, some, and a limit above the norm."""
+def test_clipping_is_fairseqs(limit, aggregate):
+    """No clipping, some, and a limit above the norm; also of a norm that a function makes of the process's own."""
     ours, theirs = Branched(), Branched()
     for model in (ours, theirs):
         model.loss(1).backward()
-    norm = fused_adam(ours).clip_grad_norm(limit)
-    assert norm == pytest.approx(clip_grad_norm_([*theirs.parameters()], limit).item()) and 0.1 < norm < 100
+    norm = fused_adam(ours).clip_grad_norm(limit, aggregate)
+    expected = clip_grad_norm_([*theirs.parameters()], limit, aggregate)
+    assert norm == pytest.approx(expected.item()) and 0.1 < norm < 100
     for one, other in zip(ours.parameters(), theirs.parameters()):
         torch.testing.assert_close(one.grad, other.grad)
 

@@ -140,6 +140,14 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
     assert again.branch_residual == "shared"
 
 
+def test_random_weights_begin_evenly_spread_up_to_two_mth():
+    """The projection moves them little: of a wider range it would set most to 0."""
+    torch.manual_seed(1)
+    module = WeightedHeads(400, 400, random_init=True, self_attention=True)
+    for weights in (module.kappa.detach(), module.alpha.detach()):
+        torch.testing.assert_close(400 * weights.sort().values, torch.linspace(0, 2, 400), atol=0.2, rtol=0)
+
+
 def test_of_equally_probable_branches_the_first_are_used():
     """As all are at first; another choice on another device would be another model."""
     for weights in WeightedHeads(32, 16, top=3, self_attention=True).kappa_alpha():

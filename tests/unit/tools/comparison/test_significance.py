@@ -41,6 +41,10 @@ def test_p_values_are_those_of_texts(files, outputs, test, kind):
     assert signature == f"{kind}:{10_000 if kind == 'ar' else 1000}|seed:12345"
 
 
+def test_a_single_seed_has_no_spread():
+    assert adapter.welch([1.0, 2.0], [1.0]) is adapter.welch([1.0], [1.0, 2.0]) is None
+
+
 def test_equal_differences_have_no_p():
     """Those of rounded scores, too, which floating-point numbers make a little different."""
     assert adapter.paired({"1": 40.1, "2": 41.3, "3": 42.7}, {"1": 40.0, "2": 41.2, "3": 42.6}) is None

@@ -1,0 +1,31 @@
+"""examples/train.py: which trainings count as done. That it runs them is in integration/test_trainings.py."""
+
+import argparse
+import sys
+
+import pytest
+import train
+
+from user_dir.tools.shared.records import read_record
+
+
+def test_a_training_that_was_killed_is_not_recorded(tmp_path):
+    """Its status is then negative; an earlier one may have left a record in its folder."""
+    training = argparse.Namespace(record=tmp_path / "row.1.json", row="row", run=tmp_path)
+    (tmp_path / "run.json").write_text('{"seed": 1}')
+    job = argparse.Namespace(training=training, log="row.1.log", process=argparse.Namespace(returncode=-9))
+    assert train.finish(job) == "ended with status -9; see the end of row.1.log" and not training.record.exists()
+    job.process.returncode = 0
+    assert train.finish(job) is None and read_record(training.record) == {"row": "row", "seed": 1}
+
+
+def test_a_damaged_record_does_not_count_as_done(tmp_path, monkeypatch):
+    row = {"recipe": "a.sh", "families": ["one"], "seeds": [1, 2]}
+    monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})
+    monkeypatch.setattr("trainings.RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py", "--list"])
+    (tmp_path / "group.one.1.json").write_text("{}")
+    train.main()
+    (tmp_path / "group.one.2.json").write_text('{"seed": 2, "upd')
+    with pytest.raises(SystemExit, match="train.py: .*group.one.2.json is not the record of a run"):
+        train.main()
