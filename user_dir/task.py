@@ -199,7 +199,8 @@ class CheckedTranslationTask(TranslationTask):
         """Called with what a checkpoint says of its task; raises InputError if its dictionaries have other words."""
         words = self.state_dict()["dictionaries"]
         if state.get("dictionaries", words) != words:
-            raise InputError(f"the model was trained with other dictionaries than those of {self.cfg.data}")
+            reason = f"the model was trained with other dictionaries than those of {self.cfg.data}"
+            raise InputError(f"{reason}: name the data of its training")
 
     def begin_epoch(self, epoch, model):
         """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""

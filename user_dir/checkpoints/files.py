@@ -11,8 +11,8 @@ from ..errors import InputError
 from .compatibility import allow_fairseq_checkpoints
 
 # Options of the model with which the same parameters compute something else. All other ones change names or shapes of
-# the parameters, or the training only.
-OF_THE_FUNCTION = ["activation_fn", "no_scale_embedding", "no_token_positional_embeddings", "no_decoder_final_norm"]
+# the parameters, the training, or the rounding (autocast).
+OF_THE_FUNCTION = ["activation_fn", "no_scale_embedding", "no_token_positional_embeddings"]
 OF_THE_FUNCTION += ["encoder_attention_heads", "decoder_attention_heads", "decoder_normalize_before"]
 OF_THE_FUNCTION += ["cross_self_attention", "restricted_attention", "neighbourhood", "branch_weights", "top_branches"]
 
@@ -29,6 +29,8 @@ def load(path: pathlib.Path) -> dict:
         if not all(isinstance(group, (dict, argparse.Namespace)) for group in (state["model"], *groups)):
             raise TypeError
         if not all(map(torch.is_tensor, state["model"].values())):
+            raise TypeError
+        if not isinstance(state.get("task_state") or {}, dict):
             raise TypeError
     if state.get("args") is not None:  # fairseq would use these instead of cfg
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
@@ -72,8 +74,9 @@ def saved_options(state: dict, group: str) -> dict:
 
 def meaning(state: dict) -> dict:
     """The options of the function in checkpoint `state`, and the digests of its dictionaries, as far as it has them."""
-    options = saved_options(state, "model")
-    return {name: options[name] for name in OF_THE_FUNCTION if name in options} | (state.get("task_state") or {})
+    options, words = saved_options(state, "model"), state.get("task_state") or {}
+    known = {name: options[name] for name in OF_THE_FUNCTION if name in options}
+    return known | {name: words[name] for name in ("dictionaries",) if name in words}
 
 
 def refuse_shared_ffn(branch_ffn: str | None) -> None:

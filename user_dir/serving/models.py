@@ -73,6 +73,8 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(path) for path in paths], arg_overrides={"data": str(data), **NOT_READ, **overrides}
         )
+    except InputError as error:
+        raise InputError(f"{', '.join(map(str, paths))}: {error}") from error
     except Exception as error:  # another vocabulary, an unknown architecture, …: fairseq's message says which
         reason = f"{', '.join(map(str, paths))} gives no model with the dictionaries of {data}: {error}"
         raise InputError(f"{reason}: name the data of its training") from error

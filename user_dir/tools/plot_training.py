@@ -110,7 +110,7 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
         InputError: if it has none, or no training loss
     """
     found = validations(log)
-    if not any(curve(points, "loss", "training-loss")[0] for points in found.values()):
+    if not any("training_loss" in values for points in found.values() for values in points.values()):
         missing = "training loss" if found else "validation"
         raise InputError(f"{path} has no {missing}, and --against training-loss draws one over the other: name another")
     return found
@@ -119,10 +119,9 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
 def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
     """Where, in "updates" or "seconds", a straight line between two validations comes to `loss`; NaN if unknown."""
     x, y = (np.array(values) for values in curve(points, "loss", against))
-    if not y.size:
-        return float("nan")
     if not (y <= loss).any():
-        return None
+        known = against == "updates" or reached(points, loss, "updates") is None
+        return None if known else float("nan")
     first = np.argmax(y <= loss)
     before = max(0, first - 1)
     return float(np.interp(loss, [y[first], y[before]], [x[first], x[before]]))

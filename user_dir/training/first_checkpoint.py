@@ -30,11 +30,14 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
     try:
         refuse_another_model(path, state := load(path), options, model)
-        task.load_state_dict(state.get("task_state", {}))  # fairseq does so where it serves a model only
     except InputError as error:
         if place and ".embed_tokens.weight is [" in str(error):
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
+    try:
+        task.load_state_dict(state.get("task_state") or {})  # fairseq does so only where it serves a model
+    except InputError as error:
+        raise InputError(f"{place}{path}: {error}, or {remedy}") from error
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
@@ -46,8 +49,9 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     them their meaning have to be the same.
     """
     differ = other_options(state, model)
-    others = "".join(f" {flag(name)} {there}" for name, (there, _) in differ.items() if there is not None)
-    another = f"{path} holds another model ({arch_of(state)}{others})"
+    known = {*VariantConfig.__annotations__, *saved_options(state, "model")}  # an LSTM has no heads
+    others = [f" {flag(name)} {there}" for name, (there, _) in differ.items() if there is not None and name in known]
+    another = f"{path} holds another model ({arch_of(state)}{''.join(others)})"
     if options.ddp_backend != "fully_sharded":  # with which parameters have other names
         refuse_other_parameters(another, state["model"], model)
     changed = differ.keys() - VariantConfig.__annotations__.keys() | differ.keys() & {*OF_THE_FUNCTION}

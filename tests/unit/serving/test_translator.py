@@ -364,10 +364,13 @@ def without_groups(*kept):
     return keep
 
 
+def change_state(folder, **values):
+    torch.save(torch.load(folder / "checkpoint.pt") | values, folder / "checkpoint.pt")
+
+
 def of_other_words(folder):
-    state = torch.load(folder / "checkpoint.pt")
-    state["cfg"]["task"]["_name"] = "checked_translation"
-    torch.save({**state, "task_state": {"dictionaries": ["of", "others"]}}, folder / "checkpoint.pt")
+    change(folder / "checkpoint.pt", task___name="checked_translation")
+    change_state(folder, task_state={"dictionaries": ["of", "others"]})
 
 
 def written(name, text):
@@ -410,7 +413,11 @@ def prepared(**preparation):
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
         (
             of_other_words,
-            "gives no model with .*trained with other dictionaries than those of .*data-bin: name the data",
+            "checkpoint.pt: .*trained with other dictionaries than those of .*data-bin: name the data",
+        ),
+        (
+            lambda folder: change_state(folder, task_state=["other"]),
+            "checkpoint.pt is not a readable fairseq checkpoint",
         ),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
         (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "no dictionaries .*: name"),

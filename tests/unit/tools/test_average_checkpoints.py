@@ -40,6 +40,12 @@ def test_options_that_may_differ(tmp_path):
     assert averaged(tmp_path, *files)["cfg"]["model"].dropout == 0.2
 
 
+def test_words_that_only_one_file_tells(tmp_path):
+    files = [checkpoint(tmp_path / f"{i}.pt", 1.0, words=words) for i, words in enumerate((["a"], None))]
+    for paths in (files, files[::-1]):
+        assert averaged(tmp_path, *paths)["task_state"] == {"dictionaries": ["a"]}
+
+
 def test_shared_parameters_stay_shared(tmp_path):
     """One place in fairseq's file for all their names; others of the same values have their own."""
     shared, other = torch.ones(2), torch.ones(2)

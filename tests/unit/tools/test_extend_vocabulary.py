@@ -76,6 +76,8 @@ def test_what_is_refused(saved, longer, refusal, tmp_path):
     assert "dict.src.txt" in refusal(tool.main, path, "--data", tmp_path, "--old", data, *output)
     new = longer(data, {"src": 4, "tgt": 4})
     assert "is the input" in refusal(tool.main, path, "--data", new, "--old", data, "--output", path)
+    torch.save(torch.load(path) | {"task_state": {"dictionaries": ["of", "others"]}}, path)
+    assert "other dictionaries than" in refusal(tool.main, path, "--data", new, "--old", data, *output)
     change(path, task__data="nowhere/data-bin")
     refusal(tool.main, path, "--data", data, *output, match=r"nowhere/data-bin, .*: name .*\(--old\)")
     assert not (tmp_path / "extended.pt").exists()

@@ -110,9 +110,25 @@ def test_bad_input_is_one_line(tmp_path, content, more, words, refusal):
     assert not any(tmp_path.glob("a.*"))
 
 
-def test_a_record_without_validations_is_one_line(tmp_path, refusal):
-    write_record(tmp_path / "run.json", {"scores": {}})
-    refusal(tool.main, tmp_path / "run.json", "--output", tmp_path / "a.png", match="run.json holds no validation")
+@pytest.mark.parametrize(
+    "validation, words",
+    [
+        ([], "run.json holds no validation"),
+        (None, "run.json holds no validation"),
+        ([1], "run.json is not the record of a run .a validation is not an object with the key update"),
+        ([{"loss": 3}], "run.json is not the record of a run .a validation is not an object with the key update"),
+        (3, "run.json is not the record of a run"),
+    ],
+    ids=str,
+)
+def test_a_record_without_validations_is_one_line(tmp_path, refusal, validation, words):
+    write_record(tmp_path / "run.json", {"validation": validation, "scores": {}})
+    refusal(tool.main, tmp_path / "run.json", "--output", tmp_path / "a.png", match=words)
+
+
+def test_a_log_may_end_like_a_record(fairseq_log, steps, tmp_path):
+    log = tool.read_log(fairseq_log(tmp_path / "train.json", "json", steps))
+    assert set(log) == {"train_inner", "train", "valid"}
 
 
 def test_a_name_for_each_log(capsys):

@@ -67,8 +67,6 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     Raises:
         InputError: if there is nothing of a training in it
     """
-    if path.suffix == ".json":
-        return of_record(path)
     found, clock = defaultdict(dict), {0: 0.0}
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -78,30 +76,29 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
                 found[kind][updates] = values
                 if "wall" in values:
                     clock[updates] = values["wall"]
+    if not found and path.suffix == ".json":
+        return of_record(path)
     if not found:
         remedy = "name fairseq-train's output or its --log-file, written with --log-format simple or json"
         raise InputError(f"{path} holds no line of a training: {remedy}")
     training = found.get("train_inner") or found.get("train", {})
-    losses = {
-        update: values["loss"] for update, values in training.items() if not math.isnan(values.get("loss", math.nan))
-    }
+    losses = {update: values["loss"] for update, values in training.items() if isinstance(values.get("loss"), float)}
+    losses = {update: loss for update, loss in losses.items() if not math.isnan(loss)}
+    updates, seconds = zip(*sorted(clock.items()))
+    trained = [*zip(*sorted(losses.items()))]
     for kind, points in found.items():
-        for update, values in points.items():  # a validation has no clock of its own
-            values.setdefault("wall", between(clock, update, right=math.nan))
-            if losses and kind not in TRAINING:
-                values["training_loss"] = between(losses, update)
+        for update, values in points.items():
+            if "wall" not in values:  # a validation has no clock of its own
+                values["wall"] = float(np.interp(update, updates, seconds, right=math.nan))
+            if trained and kind not in TRAINING:
+                values["training_loss"] = float(np.interp(update, *trained))
     return found
-
-
-def between(points: dict[int, float], update: int, **beyond) -> float:
-    """The value at `update`, on straight lines between `points`; outside of them see np.interp."""
-    return float(np.interp(update, *zip(*sorted(points.items())), **beyond))
 
 
 def of_record(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """The validations of a run.json, as read_log gives them; those of old records have no time."""
     points = {}
-    for values in read_record(path).get("validation", []):
+    for values in read_record(path).get("validation") or []:
         named = {"num_updates": values["update"], "wall": values.get("seconds"), **values}
         points[values["update"]] = {name: number(value) for name, value in named.items()}
     if not points:
