@@ -192,7 +192,7 @@ class CheckedTranslationTask(TranslationTask):
     def state_dict(self) -> dict:
         """Called by fairseq to save what `load_state_dict` gets: a checkpoint has no words, only their folder."""
         sides = (self.source_dictionary, self.target_dictionary)
-        digests = [hashlib.sha256("\n".join(side.symbols).encode()).hexdigest() for side in sides]
+        digests = [hashlib.sha256("\n".join(side.symbols).encode()).hexdigest()[:16] for side in sides]
         return {**super().state_dict(), "dictionaries": digests}
 
     def load_state_dict(self, state: dict) -> None:
