@@ -222,9 +222,11 @@ class CheckedTranslationTask(TranslationTask):
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
+        if not criterion.training:
+            return
         held = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else None
         for name, memory in (("memory_gb", resident_memory()), ("gpu_memory_gb", held)):
-            if criterion.training and memory is not None:
+            if memory is not None:
                 metrics.log_scalar(name, memory / 1e9, priority=1500, round=2)
 
 

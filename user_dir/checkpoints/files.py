@@ -30,7 +30,8 @@ def load(path: pathlib.Path) -> dict:
             raise TypeError
         if not all(map(torch.is_tensor, state["model"].values())):
             raise TypeError
-        if not isinstance(state.get("task_state") or {}, dict):
+        state["task_state"] = state.get("task_state") or {}  # some files lack it
+        if not isinstance(state["task_state"], dict):
             raise TypeError
     if state.get("args") is not None:  # fairseq would use these instead of cfg
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
@@ -74,9 +75,8 @@ def saved_options(state: dict, group: str) -> dict:
 
 def meaning(state: dict) -> dict:
     """The options of the function in checkpoint `state`, and the digests of its dictionaries, as far as it has them."""
-    options, words = saved_options(state, "model"), state.get("task_state") or {}
-    known = {name: options[name] for name in OF_THE_FUNCTION if name in options}
-    return known | {name: words[name] for name in ("dictionaries",) if name in words}
+    said = {**saved_options(state, "model"), **state["task_state"]}
+    return {name: said[name] for name in [*OF_THE_FUNCTION, "dictionaries"] if name in said}
 
 
 def refuse_shared_ffn(branch_ffn: str | None) -> None:

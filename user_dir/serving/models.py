@@ -58,7 +58,7 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     Raises:
         InputError: if a checkpoint or the dictionaries are missing or do not match
     """
-    directions = set()
+    directions, named = set(), ", ".join(map(str, paths))
     for path in paths:
         state = load(path)  # reports a damaged file
         directions.add(tuple(saved_options(state, "task").get(f"{side}_lang") for side in ("source", "target")))
@@ -66,7 +66,7 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
         if not isinstance(state["cfg"].get("generation"), dict):
             raise InputError(f"{path} lacks the generation options that fairseq saves: name another file")
     if len({direction for direction in directions if all(direction)}) > 1:
-        raise InputError(f"{', '.join(map(str, paths))} translate in different directions: name models of one")
+        raise InputError(f"{named} translate in different directions: name models of one")
     refuse_no_dictionaries(data)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
@@ -74,9 +74,9 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
             [str(path) for path in paths], arg_overrides={"data": str(data), **NOT_READ, **overrides}
         )
     except InputError as error:
-        raise InputError(f"{', '.join(map(str, paths))}: {error}") from error
+        raise InputError(f"{named}: {error}") from error
     except Exception as error:  # another vocabulary, an unknown architecture, …: fairseq's message says which
-        reason = f"{', '.join(map(str, paths))} gives no model with the dictionaries of {data}: {error}"
+        reason = f"{named} gives no model with the dictionaries of {data}: {error}"
         raise InputError(f"{reason}: name the data of its training") from error
     return [model.eval() for model in models], task, cfg
 

@@ -78,7 +78,7 @@ def average(paths: list[pathlib.Path]) -> dict:
             known = averaged.setdefault((value.data_ptr(), *value.shape, *value.stride()), mean)
             model[name] = known if torch.equal(known, mean) else mean
     if "dictionaries" in meant:
-        state["task_state"] = {**(state.get("task_state") or {}), "dictionaries": meant["dictionaries"]}
+        state["task_state"]["dictionaries"] = meant["dictionaries"]
     return without_training_state(state)
 
 

@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     for folder in (args.data, args.old or data_of([args.checkpoint], " (--old)")):
         tasks.append(CheckedTranslationTask.setup_task(CheckedTranslationConfig(data=str(folder), **languages)))
         languages = {name: getattr(tasks[0].cfg, name) for name in languages}
-    tasks[1].load_state_dict(state.get("task_state") or {})
+    tasks[1].load_state_dict(state["task_state"])
     new, old = ([task.source_dictionary, task.target_dictionary] for task in tasks)
     added = [*map(new_words, old, new)]
     if not any(added):

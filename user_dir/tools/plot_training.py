@@ -117,11 +117,10 @@ def over_training_loss(log: dict, path: pathlib.Path) -> dict:
 
 
 def reached(points: dict[int, dict[str, float]], loss: float, against: str) -> float | None:
-    """Where, in "updates" or "seconds", a straight line between two validations comes to `loss`; NaN if unknown."""
+    """Where, in "updates" or "seconds", a straight line between two validations comes down to `loss`."""
     x, y = (np.array(values) for values in curve(points, "loss", against))
     if not (y <= loss).any():
-        known = against == "updates" or reached(points, loss, "updates") is None
-        return None if known else float("nan")
+        return None
     first = np.argmax(y <= loss)
     before = max(0, first - 1)
     return float(np.interp(loss, [y[first], y[before]], [x[first], x[before]]))
@@ -143,8 +142,9 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
         loss = args.reach or min(losses[0])
         columns += [f"updates to validation loss {loss:g}", "seconds"]
         for row, points in zip(rows, validated):
-            found = reached(points, loss, "updates"), reached(points, loss, "seconds")
-            row += ["not reached" if number is None else f"{number:.0f}".replace("nan", "–") for number in found]
+            found = [reached(points, loss, axis) for axis in ("updates", "seconds")]
+            missing = "not reached" if found[0] is None else "–"  # a record may lack the time
+            row += [missing if number is None else f"{number:.0f}" for number in found]
     if args.cost:
         from .shared.training_cost import cost  # which needs torch and fairseq, ten seconds
 

@@ -35,7 +35,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
     try:
-        task.load_state_dict(state.get("task_state") or {})  # fairseq does so only where it serves a model
+        task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
     except InputError as error:
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one

@@ -49,9 +49,7 @@ def test_over_training_loss(log, tmp_path, fairseq_log, steps):
     lines = [line for line in axis.lines if len(line.get_xdata())]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in lines] == [([9.5, 8.5], [9.0, 7.5])] * 2
     assert axis.get_xlabel() == "training loss"
-    without_intervals = {
-        kind: values for kind, values in steps.items() if kind != "train_inner"
-    }  # there is the epoch's
+    without_intervals = {kind: values for kind, values in steps.items() if kind != "train_inner"}  # but with epochs
     log = tool.read_log(fairseq_log(tmp_path / "train.log", "simple", without_intervals))
     assert tool.curve(tool.over_training_loss(log, tmp_path)["valid"], "loss", "training-loss")[0] == [9.5, 9.5]
     path, picture = fairseq_log(tmp_path / "train.log", "json", steps), tmp_path / "a.png"

@@ -112,9 +112,8 @@ def test_the_option_of_a_variant(built):
     state = {"model": model.state_dict(), "cfg": {"model": options}}
     for warmth in (1.0, 2.0):
         model.cfg = WarmerConfig.from_namespace(argparse.Namespace(**SMALL, warmth=warmth))
-        with (
-            contextlib.nullcontext() if warmth == 1 else pytest.raises(InputError, match="tiny.: with --warmth 2.0 its")
-        ):
+        refused = pytest.raises(InputError, match="tiny.: with --warmth 2.0 its")
+        with contextlib.nullcontext() if warmth == 1 else refused:
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
 
 
@@ -134,8 +133,7 @@ def test_dictionaries_of_other_words(saved, new_task, dictionary, known):
     config = CheckedTranslationConfig(data="other/data-bin")
     for dictionaries in ((dictionary, other), (other, dictionary)):
         task = CheckedTranslationTask(config, *dictionaries)
-        match = (
-            "--restore-file: .*checkpoint.pt: the model .* other dictionaries than those of other/data-bin: name the"
-        )
-        with pytest.raises(InputError, match=match) if known else contextlib.nullcontext():
+        other_words = "the model .* other dictionaries than those of other/data-bin: name the"
+        refused = pytest.raises(InputError, match=f"--restore-file: .*checkpoint.pt: {other_words}")
+        with refused if known else contextlib.nullcontext():
             refuse_checkpoints(training, task, model)

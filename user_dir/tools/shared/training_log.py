@@ -82,10 +82,9 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
         remedy = "name fairseq-train's output or its --log-file, written with --log-format simple or json"
         raise InputError(f"{path} holds no line of a training: {remedy}")
     training = found.get("train_inner") or found.get("train", {})
-    losses = {update: values["loss"] for update, values in training.items() if isinstance(values.get("loss"), float)}
-    losses = {update: loss for update, loss in losses.items() if not math.isnan(loss)}
+    losses = [(update, values.get("loss")) for update, values in sorted(training.items())]
+    trained = [*zip(*(pair for pair in losses if isinstance(pair[1], float) and not math.isnan(pair[1])))]
     updates, seconds = zip(*sorted(clock.items()))
-    trained = [*zip(*sorted(losses.items()))]
     for kind, points in found.items():
         for update, values in points.items():
             if "wall" not in values:  # a validation has no clock of its own
