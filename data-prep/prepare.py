@@ -61,7 +61,6 @@ def number(kind: type, least: float):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fairseq-transformer-variants"
     result = Parser(prog="prepare.py", description=__doc__)
     add = result.add_argument
@@ -146,7 +145,6 @@ def check(options: argparse.Namespace) -> None:
 
 
 def list_corpora(registry: Path) -> None:
-    """Prints the corpora of the registry."""
     for name, corpus in sorted(corpora.read_registry(registry).items()):
         print(f"{name}: {corpus['title']}")
         print(f"  {', '.join(corpus['pairs'])} (either direction)")
@@ -191,7 +189,6 @@ def prepare(arguments: Sequence[str] | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
     return exit_status("prepare.py", lambda: prepare(arguments))
 
 

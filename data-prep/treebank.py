@@ -46,7 +46,6 @@ class Treebank(LocalFiles):
                     raise PreparationError(f"{file}: given with --{seen[file.resolve()]} and with --{part}; choose one")
 
     def pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        """Words and brackets of each tree."""
         for file in self.files[part]:
             yield from linearised(file)
 
@@ -64,8 +63,6 @@ def _files(path: Path) -> list[Path]:
 
 
 class TreebankPreparation(Preparation):
-    """The preparation of a Treebank."""
-
     segmented = SIDES[:1]
 
     def run_stages(self, stages: Stages) -> None:
@@ -75,7 +72,6 @@ class TreebankPreparation(Preparation):
         self.run_last_stages(stages)
 
     def raw(self, folder: Path) -> dict:
-        """Words and brackets."""
         self.check_space()
         counts = write_parts(folder, SIDES, {part: self.source.pairs(part) for part in PARTS}, self.max_pairs)
         for part in PARTS:
@@ -85,7 +81,6 @@ class TreebankPreparation(Preparation):
         return counts
 
     def clean(self, folder: Path) -> dict:
-        """Copies all training pairs."""
         names = [f"train.{side}" for side in SIDES]
         return {name: write_lines(folder / name, read_lines(self.output / "tok" / name)) for name in names}
 
@@ -115,7 +110,6 @@ def prepare(arguments: Sequence[str] | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
     return exit_status("treebank.py", lambda: prepare(arguments))
 
 

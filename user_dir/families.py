@@ -54,9 +54,7 @@ FAMILIES = {
     # Shaw et al. 2018, section 4.1: no sinusoids; k = 16 and a table per head, in big models k = 8 and one table.
     "relative_transformer": Family(RELATIVE, RELATIVE_BIG, updates=(100_000, 300_000), averaged=(1, 20)),
     # Ahmed et al. 2017, section 3: a branch per head, in the decoder in its masked attention; section 4.1.
-    "weighted_transformer": Family(
-        WEIGHTED, big={}, updates=(60_000, 250_000), averaged=(1, 1), attention_dropout=(0.1, 0.3)
-    ),
+    "weighted_transformer": Family(WEIGHTED, updates=(60_000, 250_000), averaged=(1, 1), attention_dropout=(0.1, 0.3)),
     # Not published; trained as the weighted one.
     "weighted_relative_transformer": Family(
         {**RELATIVE, **WEIGHTED}, RELATIVE_BIG, updates=(60_000, 250_000), averaged=(1, 1), attention_dropout=(0.1, 0.3)

@@ -47,15 +47,12 @@ class Earlier:
         return earlier
 
     def codes(self, language: str) -> Path:
-        """The subword codes of a language."""
         return self.folder / "bpe" / (f"codes.{language}" if self.separate else "codes")
 
     def dictionary(self, language: str) -> Path:
-        """fairseq's dictionary of a language."""
         return self.folder / "data-bin" / f"dict.{language}.txt"
 
     def files(self) -> list[Path]:
-        """Codes and dictionaries of both languages."""
         return [find(language) for language in self.languages for find in (self.codes, self.dictionary)]
 
     def identity(self) -> list[str]:

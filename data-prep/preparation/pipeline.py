@@ -4,7 +4,6 @@ import platform
 import shutil
 import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -67,7 +66,6 @@ class Preparation:
 
     @property
     def normalise(self) -> bool:
-        """Whether punctuation is normalised."""
         return self.like.normalise if self.like else not self.as_published
 
     def run(self) -> None:
@@ -81,16 +79,10 @@ class Preparation:
         with locked(self.output / ".lock", str(self.output)):
             try:
                 self.run_stages(Stages(self.output, self.about()))
-            finally:
-                self.end_workers()  # none may write after the lock is released
-
-    def end_workers(self) -> None:
-        """Ends the workers, ignoring Ctrl-C, which would make this process wait in `shutdown` for ever."""
-        if threading.current_thread() is not threading.main_thread():  # others have no signals
-            return self.pool.shutdown(cancel_futures=True)
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGINT, before)
+            finally:  # no worker may write after the lock is released
+                before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which would make it wait below for ever
+                self.pool.shutdown(cancel_futures=True)
+                signal.signal(signal.SIGINT, before)
 
     def run_stages(self, stages: Stages) -> None:
         """Every stage, with the options on which it depends besides the earlier stages."""
@@ -266,7 +258,6 @@ def warn(message: str) -> None:
 
 
 def installed(package: str) -> str:
-    """The version of a package."""
     try:
         return version(package)
     except PackageNotFoundError:

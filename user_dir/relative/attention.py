@@ -47,7 +47,8 @@ class RelativeMultiheadAttention(MultiheadAttention):
         self.relative_scalars = nn.Parameter(torch.zeros(shape)) if scalars else None
         for table in (self.relative_keys, self.relative_values):
             if table is not None:
-                initialise(table)
+                for matrix in table.detach().view(-1, *table.shape[-2:]):  # one, or one of each head
+                    nn.init.xavier_uniform_(matrix)  # our choice: the paper does not give it
 
     @staticmethod
     def from_config(cfg: VariantConfig) -> dict | None:
@@ -119,12 +120,3 @@ def by_distance(table: Tensor | None, start: int, stop: int) -> Tensor | None:
     if -k <= start and stop <= k + 1:
         return table[..., start + k : stop + k, :]
     return table.index_select(-2, torch.arange(start, stop, device=table.device).clamp_(-k, k).add_(k))
-
-
-def initialise(table: Tensor) -> None:
-    """Uniform with the variance 2 / (2k+1 + d_z) of Glorot's initialisation of one [2k+1, d_z] matrix.
-
-    The paper does not give one; this is a choice. Each head's table is a matrix of its own.
-    """
-    bound = (6 / (table.size(-2) + table.size(-1))) ** 0.5
-    nn.init.uniform_(table, -bound, bound)

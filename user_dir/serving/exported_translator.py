@@ -190,6 +190,5 @@ class ExportedTranslator(TextTranslator):
         return [translations[number] for number in range(len(rows))]
 
     def hypotheses(self, result) -> list[Hypothesis]:
-        """The hypotheses in a result of CTranslate2."""
         pairs = zip(result.hypotheses, result.scores)
         return [Hypothesis(self.decode(" ".join(words)), log2(score)) for words, score in pairs]

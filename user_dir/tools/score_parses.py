@@ -35,7 +35,6 @@ EQUAL = {"PRT": "ADVP"}
 
 
 def tags(tree: list[str]) -> list[str]:
-    """The part-of-speech tags."""
     return [symbol for symbol in tree if symbol[0] not in "()"]
 
 
