@@ -8,7 +8,8 @@
 # The endings of the files' names are the languages. The family, sizes, merges, dropout and rates by the number of pairs
 # are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
-#   PATIENCE=10                 validations, one after each epoch, or after several epochs that have 50 updates together
+#   PATIENCE=10                 validations, one after each epoch, or after several epochs that have 50 updates;
+#                               from 100,000 pairs one after 1,250 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are
 #                               relative to the project
 set -euo pipefail
@@ -24,7 +25,7 @@ texts=("$(realpath "$1")" "$(realpath "$2")") source=${1##*.} target=${2##*.}
 [ "$source" != "$target" ] || usage "both files end in .$source instead of their languages"
 shift 2
 # Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.
-read -r pairs words <<< "$(awk '{ words += NF } END { print NR, words + 0 }' "${texts[0]}")"
+read -r pairs words <<< "$(awk '{ words += NF } END { printf "%d %.0f", NR, words }' "${texts[0]}")"
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.
 checksum=$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
 name=$(basename "${texts[0]%.*}").$source-$target.$checksum
@@ -42,6 +43,7 @@ elif [ "$pairs" -lt 1000000 ]; then  # as IWSLT14 (iwslt14.md)
 else  # as WMT14 (wmt14.md)
   size=base merges=32000 dropout=0.1 batch=25000 rate=7e-4 warmup=4000 updates=100000
 fi
+[ "$pairs" -lt 100000 ] || checkpoints=1250  # an epoch may have thousands of updates, and the last one rarely ends
 # Relative positions gain BLEU there. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true

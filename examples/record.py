@@ -40,7 +40,7 @@ GENERATED = re.compile(r"Generate \S+ with beam=\d+: BLEU4 = ([\d.]+).*")
 
 def commit() -> str:
     """The checkout's commit, and "dirty" if files that git tracks are modified, except records and pages."""
-    git = ["git", "-C", str(PROJECT)]
+    git = ["git", "-C", str(PROJECT), "--git-dir=.git"]  # none of a folder around it
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         changed = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!examples/results", ":!*.md"]
@@ -99,7 +99,7 @@ def versions() -> dict[str, str]:
 def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
     about = cpuinfo.read_text() if cpuinfo.exists() else ""
     model = re.search(r"^model name\s*: (.*)", about, re.MULTILINE)
-    found = {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count()}
+    found = {"cpu": model[1] if model else platform.machine(), "cores": os.cpu_count()}
     flags = re.search(r"^flags\s*: (.*)", about, re.MULTILINE)
     # Virtual machines of different speed call themselves "AMD EPYC".
     if wide := [name for name in INSTRUCTIONS if flags and name in flags[1].split()]:

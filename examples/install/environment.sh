@@ -15,9 +15,17 @@ own_environment=
 [ "${INSTALL:-}" != no ] || return 0
 
 require_python() {  # an interpreter
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    fail "Python 3.11 or newer is needed, and $1 is $("$1" --version 2>&1 || echo 'missing')." \
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null ||
+    fail "Python 3.11 to 3.14 is needed, and $1 is $("$1" --version 2>&1 || echo 'missing')." \
       "Name another one: PYTHON=/path/to/python3.11 $0"
+}
+
+require_compiler() {  # fairseq is distributed as source
+  python -m pip show -q fairseq-fixed 2>/dev/null && return
+  command -v c++ >/dev/null ||
+    fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
+  [ -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+    fail "fairseq has to be compiled, and $interpreter has no headers. Install them, e.g.: apt-get install python3-dev"
 }
 
 install_torch() {
@@ -36,15 +44,13 @@ install_fairseq() {  # file with constraints
   python -m pip show -q fairseq-fixed 2>/dev/null && return
   echo "== installing fairseq (compiled here: about two minutes)"
   python -m pip install -q -c "$1" setuptools wheel cython numpy
-  # fairseq is distributed as source. Building its extensions in parallel, and without optimisation, because translation
+  # Building its extensions in parallel, and without optimisation, because translation
   # never calls them, takes 2 minutes on two cores instead of 4. A `ninja` that fails keeps torch from building them in
   # one folder, where they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these
   # models need none.
-  command -v c++ >/dev/null ||
-    fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   local build; build=$(mktemp -d)
   ln -s "$(type -P false)" "$build/ninja"  # the file, because `false` is also a builtin of the shell
-  printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN)" > "$build/parallel.cfg"
+  printf '[build_ext]\nparallel = %s\n' "$(nproc)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
     tee "$build/log" |
@@ -61,6 +67,7 @@ install_project() {
     grep -vif "$constraints.kept" "$tested" > "$constraints" || true
     rm "$constraints.kept"
   fi
+  require_compiler
   echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
   install_torch
   install_fairseq "$constraints"

@@ -2,9 +2,11 @@
 # supervise.py, which ends all its processes when it is ended. bash alone would leave a training running (kill), or
 # would react to the signal only after it.
 
-# With these settings of a user's shell `cd`, imports and `>` would do something else.
+# With these settings of a user's shell `cd`, imports and `>` would do something else, and with a locale of ISO 8859
+# fairseq-generate would end at the first other character.
 unset CDPATH PYTHONSAFEPATH
 set +o noclobber
+export PYTHONUTF8=1
 
 case " $* " in *" --help "* | *" -h "*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&

@@ -29,13 +29,14 @@ def source(checkout, **env):
     return run("bash", checkout / "script.sh", cwd=checkout, env=env, ok=False)
 
 
-@pytest.mark.parametrize("version", ["Python 3.9.18", None])
-def test_refuses_an_old_or_missing_python(checkout, version):
+@pytest.mark.parametrize("version", [(3, 10), (3, 15), None])
+def test_refuses_another_or_missing_python(checkout, version):
     if version:
-        executable(checkout / "other", f'[ "$1" = --version ] && echo {version}')
+        other = f'{sys.executable} -c "import sys; sys.version_info = {version}; $2"'
+        executable(checkout / "other", f"[ $1 != --version ] || {{ echo '{version}'; exit; }}\nexec {other}")
     done = source(checkout, PYTHON=str(checkout / "other"))
     assert done.returncode == 1
-    for words in ("Python 3.11 or newer is needed", version or "", "PYTHON="):
+    for words in ("Python 3.11 to 3.14 is needed", str(version or "missing"), "PYTHON="):
         assert words in done.stderr
     assert not (checkout / ".venv").exists()
 
@@ -49,6 +50,16 @@ STAND_IN = f"""case "$*" in
   *) exec {sys.executable} "$@" ;;
 esac
 """
+
+
+def test_nothing_is_downloaded_where_fairseq_cannot_be_compiled(checkout):
+    bare = STAND_IN.replace('show "*)', 'show "*) exit 1').replace(
+        "  *)", '  "-c import sysconfig"*) echo nowhere ;;\n  *)'
+    )
+    executable(checkout / "python", bare)
+    done = source(checkout, PYTHON=str(checkout / "python"))
+    assert done.returncode == 1 and "has no headers. Install them, e.g.: apt-get install python3-dev" in done.stderr
+    assert not (checkout / "pips").exists()
 
 
 def test_two_installations_at_a_time(checkout):

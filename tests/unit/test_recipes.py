@@ -553,6 +553,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert ("--encoder-normalize-before --decoder-normalize-before" in text) == (pairs < 20_000)
         assert ("--bpe-dropout 0.1" in text) == (pairs < 20_000)
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
+        # An epoch of more pairs has thousands of updates: the last ones would not be averaged.
+        assert ("--save-interval-updates 1250 " in text) == ("--by update" in text) == (pairs >= 100_000)
         assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
     assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate

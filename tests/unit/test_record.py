@@ -1,6 +1,10 @@
 """record.py: the time of a training that was interrupted, one corpus for all starts, kept scores, and the machine."""
 
 import json
+import os
+import platform
+import re
+import subprocess
 
 import pytest
 import record
@@ -124,7 +128,18 @@ def test_processors_of_one_name_are_told_apart(tmp_path):
         cpuinfo.write_text(f"processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: {flags}\n\n" * 2)
         found = record.machine(cpuinfo)
         assert found["cpu"] == "AMD EPYC" and found.get("instructions") == widest
-    assert "instructions" not in record.machine(tmp_path / "none")
+    assert record.machine(tmp_path / "none") == {"cpu": platform.machine(), "cores": os.cpu_count()}
+
+
+def test_the_commit_is_not_that_of_a_folder_around_it(tmp_path, monkeypatch):
+    """Here a download without .git lies in the user's own repository."""
+    for words in ("init -q", "-c user.name=a -c user.email=a commit -q --allow-empty -m a"):
+        subprocess.run(["git", "-C", tmp_path, *words.split()], check=True)
+    monkeypatch.setattr(record, "PROJECT", tmp_path)
+    assert re.fullmatch("[0-9a-f]{40}", record.commit())
+    monkeypatch.setattr(record, "PROJECT", tmp_path / "project")
+    record.PROJECT.mkdir()
+    assert record.commit() == "no checkout"
 
 
 @pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None), ("none", None)])

@@ -65,7 +65,7 @@ def source(args: argparse.Namespace, language: str) -> tuple[Iterable[str], int 
         total = None
         if args.input.is_file():  # and no pipe, which can be read once
             with open(args.input, "rb") as stream:
-                total = sum(1 for _ in stream)
+                total = sum(1 for _ in decoded(stream, str(args.input)))  # refuses a line before any is translated
         return decoded(open(args.input, "rb"), str(args.input)), total, CHUNK
     if sys.stdin is None:
         raise InputError("the standard input is closed: give a text or --input")

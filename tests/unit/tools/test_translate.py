@@ -199,6 +199,14 @@ def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words, refusa
     refusal(tool.main, *model, *more, match=words)
 
 
+def test_a_file_is_refused_before_a_line_is_translated(model, tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setattr(tool, "CHUNK", 1)
+    (tmp_path / "in").write_bytes(b"w1\nw1 \xe9\n")
+    with pytest.raises(SystemExit, match="line 2: not UTF-8"):
+        tool.main([*model, "--input", str(tmp_path / "in")])
+    assert capsysbinary.readouterr().out == b""
+
+
 @pytest.mark.parametrize("stream, remedy", [("stdin", "give a text or --input"), ("stdout", "give --output")])
 def test_a_closed_stream(model, monkeypatch, stream, remedy, refusal):
     """… <&- or >&-"""

@@ -83,13 +83,13 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
         raise InputError(f"{path} holds no line of a training: {remedy}")
     training = found.get("train_inner") or found.get("train", {})
     losses = [(update, values.get("loss")) for update, values in sorted(training.items())]
-    trained = [*zip(*(pair for pair in losses if isinstance(pair[1], float) and not math.isnan(pair[1])))]
-    updates, seconds = zip(*sorted(clock.items()))
+    trained = np.array([pair for pair in losses if isinstance(pair[1], float) and not math.isnan(pair[1])]).T
+    updates, seconds = np.array(sorted(clock.items())).T
     for kind, points in found.items():
         for update, values in points.items():
             if "wall" not in values:  # a validation has no clock of its own
                 values["wall"] = float(np.interp(update, updates, seconds, right=math.nan))
-            if trained and kind not in TRAINING:
+            if trained.size and kind not in TRAINING:
                 values["training_loss"] = float(np.interp(update, *trained))
     return found
 
