@@ -66,6 +66,7 @@ done
 at_least 1 PATIENCE  # fairseq takes 0 for no limit
 # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
 epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
+[ "$checkpoints" = epoch ] || epochs=1000000  # only after so many updates
 running+=(--save-interval "$epochs" --validate-interval "$epochs")
 
 prepare() {

@@ -537,8 +537,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         19_999: ("relative_transformer_tiny", 1, few),
         20_000: ("relative_transformer_tiny", 2, some),
         99_999: ("relative_transformer_tiny", 1, some),
-        100_000: ("vaswani_transformer_iwslt_de_en", 1, ("10000", "0.3", "5e-4", "4000", "50000")),
-        1_000_000: ("vaswani_transformer_base", 1, ("32000", "0.1", "7e-4", "4000", "100000")),
+        100_000: ("vaswani_transformer_iwslt_de_en", 10**6, ("10000", "0.3", "5e-4", "4000", "50000")),
+        1_000_000: ("vaswani_transformer_base", 10**6, ("32000", "0.1", "7e-4", "4000", "100000")),
     }
     for pairs, (arch, epochs, settings) in sizes.items():
         texts[0].write_text("а б в г д е ж з\n" * pairs, encoding="utf-8")
