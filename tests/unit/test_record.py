@@ -83,16 +83,18 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     monkeypatch.setenv("STEPS", "train")
     monkeypatch.setenv("PREPARATION", "--lowercase --max-ratio 5")
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
+    monkeypatch.setattr(record, "versions", lambda: {"torch": "1"})
     stopped = {"commit": "0", "command": "stopped.sh", "begun": "earlier", "machine": {"cpu": "of an attempt"}}
     (run / "starts.jsonl").write_text(json.dumps(stopped) + "\n")
     record.begin(run, data, ["first.sh"])
     (run / "trained").touch()
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "another"})
+    monkeypatch.setattr(record, "versions", lambda: {"torch": "2"})
     record.begin(run, data, ["second.sh"])
     found = record.record(run)
     assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' first.sh")  # as it can be typed
     assert "STEPS" not in found["command"]
-    assert found["machine"] == {"cpu": "the first"} and found["starts"] == 3
+    assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
     assert found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
 
 

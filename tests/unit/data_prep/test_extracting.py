@@ -56,6 +56,7 @@ def test_the_split_depends_on_the_sentences_only(tmp_path):
 def test_a_sample_is_fixed_and_leaves_the_held_out_pairs_alone(tmp_path):
     pairs = sentences(900)
     texts, few = split(tmp_path, "a", pairs), split(tmp_path, "b", pairs, most=50)
+    assert split(tmp_path, "c", pairs, most=50) == few
     assert few["test"] == texts["test"] and len(few["train"]) == 50
     assert [pair for pair in texts["train"] if pair in set(few["train"])] == few["train"] != texts["train"][:50]
 

@@ -345,9 +345,10 @@ def test_threads_share_one(files):
 def test_pickled(files):
     """A worker that is spawned opens it again, with what it was opened with."""
     path, data = files()
-    translator = Translator(path, path, data=data, pretokenised=True)
+    translator = Translator(path, path, data=data, pretokenised=True, autocast="bf16", processes=2)
     other = pickle.loads(pickle.dumps(translator))
-    assert len(other.models) == 2 and other.data == data
+    assert len(other.models) == 2 and other.data == data and other.processes == translator.processes
+    assert {model.decoder.cfg.autocast for model in other.models} == {"bf16"}
     assert other.translate(TEXTS) == translator.translate(TEXTS)
 
 

@@ -95,10 +95,18 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
         (data.parent / "raw/test.tgt").unlink()  # not read
     texts = [dictionary.string(sentence) for sentence in sentences]
     found = [*texts[:-3], "w1 w2 w3 w4 w5", "W4 w9 w16 w25 w36", "<unk>"]
-    monkeypatch.setattr(Translator, "beam_search", lambda self, sources, **search: [[text] for text in found])
+    searched = []
+
+    def beam_search(self, sources, **search):
+        searched.append([block.kappa.tolist() for block in branched_blocks(self.models[0]).values()])
+        return [[text] for text in found]
+
+    monkeypatch.setattr(Translator, "beam_search", beam_search)
     monkeypatch.setattr(Translator, "hypothesis", lambda self, text: Hypothesis(text, 0.0))
     ablation.main([str(path), str(data), "--seeds"])
     _, row, *_, settings = capsys.readouterr().out.splitlines()
+    learned, uniform = searched  # each row with its own weights
+    assert uniform == [[0.25] * 4] * len(uniform) and not [kappa for kappa in learned if kappa == [0.25] * 4]
     bleu = float(row.split()[1])
     if form == "published":
         expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(found, [texts]).score

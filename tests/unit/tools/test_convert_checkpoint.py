@@ -19,6 +19,17 @@ COMMON = """--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encod
     --max-tokens 500 --log-format simple --log-interval 10 --disable-validation""".split()
 
 
+def assert_goes_on(before, after):
+    """The same parameters, and Adam's moments and number of updates with them."""
+    states = [torch.load(path) for path in (before, after)]
+    parameters, moments = zip(*((state["model"], state["last_optimizer_state"]["state"]) for state in states))
+    torch.testing.assert_close(*parameters, rtol=0, atol=0)
+    assert moments[0].keys() == moments[1].keys() != {}.keys()
+    for one, other in zip(*(of.values() for of in moments)):
+        assert int(one["step"]) == int(other["step"]) > 0
+        assert all(torch.equal(one[name], other[name]) for name in ("exp_avg", "exp_avg_sq"))
+
+
 def test_there_and_back(command, copies, tmp_path):
     """Trained by ours, by fairseq without our user dir, and by ours again; each goes on where the other stopped."""
 
@@ -40,10 +51,12 @@ def test_there_and_back(command, copies, tmp_path):
     fairseqs = converted(first, "transformer")
     found = translated(fairseqs)
     assert found == translated(first, *OURS[:2]) and len({text for _, text in found}) > 5
+    assert_goes_on(first, fairseqs)
     second, log = trained("second", FAIRSEQS, 40, "--restore-file", fairseqs)
     assert "@ 30 updates" in log and "num_updates=40" in log
     ours = converted(second, "vaswani_transformer")
-    assert translated(ours, *OURS[:2]) == translated(converted(ours, "transformer"))
+    assert translated(ours, *OURS[:2]) == translated(second, *OURS[:2]) == translated(converted(ours, "transformer"))
+    assert_goes_on(second, ours)
     _, log = trained("third", OURS, 50, "--restore-file", ours)
     assert "@ 40 updates" in log and "num_updates=50" in log
 

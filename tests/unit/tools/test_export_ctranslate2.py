@@ -193,8 +193,13 @@ def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, cont
     refusal(translate.main, tmp_path / "ct2", "a", match=words)
 
 
+COMPUTED = [("vaswani_transformer_base", {}), ("relative_transformer_base", SHARED)]
+COMPUTED += [("vaswani_transformer_base", {name: True}) for name in ("no_scale_embedding", "layernorm_embedding")]
+COMPUTED += [("vaswani_transformer_base", {"activation_fn": "gelu"})]
+
+
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post", "pre"])
-@pytest.mark.parametrize("arch, options", [("vaswani_transformer_base", {}), ("relative_transformer_base", SHARED)])
+@pytest.mark.parametrize("arch, options", COMPUTED)
 def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
     """With a sentence far longer than the tables."""
     model, path, data = saved(arch, **options, **norm)

@@ -110,5 +110,6 @@ def test_from_one_text_to_another(command, tmp_path):
     assert torch.load(tmp_path / "second/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
     for path in (longer, tmp_path / "second/checkpoint_last.pt"):
         translator = Translator(path)
-        assert translator.data == new and "<unk>" not in translator.text.encode("le chat 漢")
+        row = translator.binarise(translator.encode("le chat 漢"))
+        assert translator.data == new and translator.task.source_dictionary.unk() not in row
         assert len(translator.translate(["le chat 漢"])) == 1

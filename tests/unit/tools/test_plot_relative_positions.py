@@ -79,12 +79,18 @@ def test_maps(checkpoint, norm):
     assert {kind for _, kind in found} == {tool.KEYS, tool.VALUES, tool.SCORES} and len(found) == 6
     layer = model.encoder.layers[1]
     mean = (layer.self_attn_layer_norm if norm else model.encoder.layers[0].final_layer_norm).bias
+    words = model.encoder.embed_tokens.weight.mean(0) * 4  # √16
+    first = model.encoder.layers[0].self_attn
+    of_words = first.q_proj(model.encoder.layers[0].self_attn_layer_norm.bias if norm else words).view(4, 4, 1)
+    torch.testing.assert_close(found["encoder", tool.SCORES][0], (first.relative_keys @ of_words)[..., 0] / 2)
     queries = layer.self_attn.q_proj(mean).view(4, 4)
     for head in range(4):
         for row in range(5):
             key = layer.self_attn.relative_keys[head, row]
             torch.testing.assert_close(found["encoder", tool.SCORES][1][head, row], queries[head] @ key / 2)
             torch.testing.assert_close(found["encoder", tool.KEYS][1][head, row], key.square().sum().sqrt())
+            value = layer.self_attn.relative_values[head, row]
+            torch.testing.assert_close(found["encoder", tool.VALUES][1][head, row], value.square().sum().sqrt())
 
 
 def test_map_of_scalars(checkpoint):

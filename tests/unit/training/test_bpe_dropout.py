@@ -89,6 +89,8 @@ def test_seed_epoch_and_sentence_decide(prepared):
     random.seed(5)
     assert pairs[3]["source"].tolist() == first[3] and random.random() == expected
     assert sentences(prepared()[0]) == first != sentences(prepared(seed=2)[0])
+    pairs.dataset.src = [max(pairs.dataset.src, key=len)] * len(pairs)  # one sentence in many places
+    assert len({*map(tuple, sentences(pairs))}) > 10
 
 
 def test_validation_on_the_training_set_leaves_its_epoch(prepared, new_task):

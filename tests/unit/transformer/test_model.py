@@ -78,10 +78,13 @@ def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, auto
     results = []
     for checkpointing in (False, True):
         options = {"dropout": 0.3, "attention_dropout": attention_dropout, "autocast": autocast}
-        model = build(arch, **norm, **options, checkpoint_activations=checkpointing)
+        model, calls = build(arch, **norm, **options, checkpoint_activations=checkpointing), []
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            layer.self_attn.register_forward_hook(lambda *_, calls=calls: calls.append(1))
         torch.manual_seed(5)
         logits, _ = model.train()(**batch)
         logits.square().sum().backward()
+        assert len(calls) == 4 * (1 + checkpointing)  # layers are computed again for the derivative
         results.append([logits, *(p.grad for p in model.parameters())])
     for plain, checkpointed in zip(*results, strict=True):
         assert torch.equal(plain, checkpointed)

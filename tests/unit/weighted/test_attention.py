@@ -85,8 +85,9 @@ def test_heads_may_be_those_of_relative_attention(form):
     assert_same_with_gradients(actual, by_equation(module, x), module, x)
 
 
-def test_matrices_begin_as_the_bases():
-    module = block(ResidualBranchedAttention, branches=1)
+@pytest.mark.parametrize("branches", [1, 4])
+def test_matrices_begin_as_the_bases(branches):
+    module = block(ResidualBranchedAttention, branches=branches)
     attention = MultiheadAttention(MODEL, HEADS, self_attention=True).double().eval()
     linear = torch.nn.Linear(FFN, MODEL)
     for ours, of_base in ((module.out_proj, attention.out_proj), (module.fc2, linear)):
@@ -108,11 +109,13 @@ def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(
     assert_same_with_gradients(actual, by_equation(block, x, biases=HEADS), block, x)
 
 
-def test_activation_dropout_and_activation():
+def test_activation_dropout_and_activation(monkeypatch):
     module = block(activation="gelu", activation_dropout=0.5)
     x = torch.randn(3, 20, MODEL, dtype=torch.float64)
     assert not torch.allclose(module(x, x, x, need_weights=False)[0], by_equation(module, x))  # by ReLU
     evaluated = module(x, x, x, need_weights=False)[0]
+    monkeypatch.setattr(equations, "ffn", lambda x, w1, b1, w2, b2: torch.nn.functional.gelu(x @ w1 + b1) @ w2 + b2)
+    torch.testing.assert_close(evaluated, by_equation(module, x), atol=1e-5, rtol=1e-5)  # fairseq's is of float32
     module.train()
     torch.manual_seed(3)
     dropped = torch.stack([module(x, x, x, need_weights=False)[0] for _ in range(400)])

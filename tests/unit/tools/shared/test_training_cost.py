@@ -3,13 +3,15 @@
 import argparse
 
 import pytest
+from fairseq.data.indexed_dataset import make_dataset
 
 from user_dir.errors import InputError
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.tools.plot_training import table_of
 from user_dir.tools.shared import training_cost
 from user_dir.tools.shared.training_cost import cost, operations, shown
 
-from support import SMALL
+from support import OLD, SMALL
 
 D, FFN, LAYERS = SMALL["encoder_embed_dim"], SMALL["encoder_ffn_embed_dim"], SMALL["encoder_layers"]
 POINTS = {50: {"wpb": 10.0, "train_wall": 3.0}, 100: {"wpb": 20.0, "train_wall": 4.0}}
@@ -54,6 +56,15 @@ def test_updates_of_less_than_a_second(monkeypatch, tmp_path):
     monkeypatch.setattr(training_cost, "cost", lambda *_: (100, 2000, 0))
     args = argparse.Namespace(reach=None, cost=True, logs=[tmp_path])
     assert table_of(args, [{}], ["run"]).endswith("| run | 100 | 2e+03 | 0 | – |")
+
+
+def test_lengths():
+    """Means of the source and of the target, as the files have them."""
+    given = {"data": str(OLD / "data-bin"), "train_subset": "test", "dataset_impl": "mmap"}
+    task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(**given))
+    sides = [make_dataset(str(OLD / f"data-bin/test.fr-en.{language}"), "mmap") for language in ("fr", "en")]
+    source, target = (sum(map(len, side)) / len(side) for side in sides)
+    assert source != target and training_cost.lengths(task) == pytest.approx((source, target))
 
 
 def test_cost(saved, tmp_path, monkeypatch):
