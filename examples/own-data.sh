@@ -8,8 +8,8 @@
 # The endings of the files' names are the languages. The family, sizes, merges, dropout and rates by the number of pairs
 # are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
-#   PATIENCE=10                 validations, one after each epoch, or after several epochs that have 50 updates;
-#                               from 100,000 pairs one after 1,250 updates
+#   PATIENCE=10                 validations, one after each epoch, or after several that have 50 updates together;
+#                               from 100,000 pairs one after 1,249 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are
 #                               relative to the project
 set -euo pipefail
@@ -43,8 +43,10 @@ elif [ "$pairs" -lt 1000000 ]; then  # as IWSLT14 (iwslt14.md)
 else  # as WMT14 (wmt14.md)
   size=base merges=32000 dropout=0.1 batch=25000 rate=7e-4 warmup=4000 updates=100000
 fi
-[ "$pairs" -lt 100000 ] || checkpoints=1250  # an epoch may have thousands of updates, and the last one rarely ends
-# Relative positions gain BLEU there. CTranslate2 does not compute their tables, so nmt-translate starts later.
+# An epoch may have thousands of updates, and the last one rarely ends. At the end of an epoch fairseq keeps no
+# checkpoint by update, but few epochs end at a multiple of a prime.
+[ "$pairs" -lt 100000 ] || checkpoints=1249
+# Relative positions gain BLEU here. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
 in_project() { (cd "$(realpath "$(dirname "$0")/..")" && [ -e "$1" ]); }  # where the steps run
@@ -64,9 +66,13 @@ for option in output source-lang target-lang; do
   [[ " ${preparation[*]}" != *" --$option"[\ =]* ]] || fail "PREPARATION: omit --$option, which the recipe sets"
 done
 at_least 1 PATIENCE  # fairseq takes 0 for no limit
-# An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate still rises.
-epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
-[ "$checkpoints" = epoch ] || epochs=1000000  # only after so many updates
+if [ "$checkpoints" = epoch ]; then
+  # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate rises.
+  epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
+else  # by update alone, also where an epoch ends
+  epochs=1000000
+  running+=(--validate-interval-updates "$interval")
+fi
 running+=(--save-interval "$epochs" --validate-interval "$epochs")
 
 prepare() {

@@ -46,6 +46,8 @@ for argument in "${further[@]}"; do
     --max-tokens | --batch-size | --max-sentences | --update-freq)
       [ -z "${update_pairs:-}" ] || fail "$argument: an update has $update_pairs pairs here; omit it"
       fail "$argument: use BATCH=..., and MAX_TOKENS=... for each process" ;;
+    --max-epoch) case $checkpoints in epoch | best | last) ;; *)
+      fail "$argument: use UPDATES=..., because checkpoints are kept by update here" ;; esac ;;
   esac
 done
 

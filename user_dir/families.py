@@ -50,7 +50,7 @@ WEIGHTED = {"branched_attention": "self", "branch_residual": "per_branch"}  # in
 
 FAMILIES = {
     # Vaswani et al. 2017, Table 3: post-norm, sinusoids, no dropout inside attention or FFN; sections 5.2 and 6.1.
-    "vaswani_transformer": Family(options={}, big={}, updates=(100_000, 300_000), averaged=(5, 20)),
+    "vaswani_transformer": Family(options={}, updates=(100_000, 300_000), averaged=(5, 20)),
     # Shaw et al. 2018, section 4.1: no sinusoids; k = 16 and a table per head, in big models k = 8 and one table.
     "relative_transformer": Family(RELATIVE, RELATIVE_BIG, updates=(100_000, 300_000), averaged=(1, 20)),
     # Ahmed et al. 2017, section 3: a branch per head, in the decoder in its masked attention; section 4.1.

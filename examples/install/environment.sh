@@ -22,7 +22,7 @@ require_python() {  # an interpreter
 
 require_compiler() {  # fairseq is distributed as source
   python -m pip show -q fairseq-fixed 2>/dev/null && return
-  command -v c++ >/dev/null ||
+  command -v "${CXX:-c++}" >/dev/null ||
     fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   [ -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
     fail "fairseq has to be compiled, and $interpreter has no headers. Install them, e.g.: apt-get install python3-dev"
@@ -44,13 +44,12 @@ install_fairseq() {  # file with constraints
   python -m pip show -q fairseq-fixed 2>/dev/null && return
   echo "== installing fairseq (compiled here: about two minutes)"
   python -m pip install -q -c "$1" setuptools wheel cython numpy
-  # Building its extensions in parallel, and without optimisation, because translation
-  # never calls them, takes 2 minutes on two cores instead of 4. A `ninja` that fails keeps torch from building them in
-  # one folder, where they would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these
-  # models need none.
+  # Building its extensions in parallel, and without optimisation, because translation never calls them, takes 2
+  # minutes on two cores instead of 4. A `ninja` that fails keeps torch from building them in one folder, where they
+  # would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models need none.
   local build; build=$(mktemp -d)
   ln -s "$(type -P false)" "$build/ninja"  # the file, because `false` is also a builtin of the shell
-  printf '[build_ext]\nparallel = %s\n' "$(nproc)" > "$build/parallel.cfg"
+  printf '[build_ext]\nparallel = %s\n' "$(env -u OMP_NUM_THREADS nproc)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
     tee "$build/log" |
@@ -60,6 +59,7 @@ install_fairseq() {  # file with constraints
 }
 
 install_project() {
+  require_compiler
   local constraints; constraints=$(mktemp)
   cp "$tested" "$constraints"
   if [ -z "$own_environment" ]; then  # keep the packages of a user's environment
@@ -67,7 +67,6 @@ install_project() {
     grep -vif "$constraints.kept" "$tested" > "$constraints" || true
     rm "$constraints.kept"
   fi
-  require_compiler
   echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
   install_torch
   install_fairseq "$constraints"

@@ -57,7 +57,8 @@ def test_nothing_is_downloaded_where_fairseq_cannot_be_compiled(checkout):
         "  *)", '  "-c import sysconfig"*) echo nowhere ;;\n  *)'
     )
     executable(checkout / "python", bare)
-    done = source(checkout, PYTHON=str(checkout / "python"))
+    executable(checkout / "c++", "")
+    done = source(checkout, PYTHON=str(checkout / "python"), CXX=str(checkout / "c++"))
     assert done.returncode == 1 and "has no headers. Install them, e.g.: apt-get install python3-dev" in done.stderr
     assert not (checkout / "pips").exists()
 

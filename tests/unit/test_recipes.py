@@ -246,6 +246,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("sequences.sh", {"BATCH": 1000}, ["BATCH=1000 has no effect"]),
         ("multi30k.sh", {"typed": "--update-freq 4"}, ["--update-freq: use BATCH="]),
         ("multi30k.sh", {"typed": "--max-tokens=4"}, ["--max-tokens=4: use BATCH="]),
+        ("wmt14.sh", {"typed": "--max-epoch 4"}, ["--max-epoch: use UPDATES="]),
         ("g2p.sh", {"typed": "--max-sentences 9"}, ["--max-sentences: an update has 400 pairs"]),
         ("wmt14.sh", {"updates": 7}, ["a variable updates", "unset updates"]),
         ("g2p.sh", {"shape": "wide"}, ["a variable shape", "unset shape"]),
@@ -554,7 +555,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert ("--bpe-dropout 0.1" in text) == (pairs < 20_000)
         assert f"--save-interval {epochs} --validate-interval {epochs} " in text
         # An epoch of more pairs has thousands of updates: the last ones would not be averaged.
-        assert ("--save-interval-updates 1250 " in text) == ("--by update" in text) == (pairs >= 100_000)
+        by_update = [f"--{what}-interval-updates 1249 " in text for what in ("save", "validate")]
+        assert by_update == ["--by update" in text] * 2 == [pairs >= 100_000] * 2
         assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
     assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate
