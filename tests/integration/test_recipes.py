@@ -49,7 +49,8 @@ def test_every_step_and_again(recipe, tmp_path):
     assert (other := recipe(OUTPUT=tmp_path / "file")).returncode == 1
     assert f"{tmp_path}/file is a file; name another" in other.stderr
     assert "contains a run with BATCH=" in (other := recipe(BATCH=777)).stderr and other.returncode == 1
-    assert "was trained for AVERAGE=2;" in (other := recipe(AVERAGE=1)).stderr and other.returncode == 1
+    for chosen in ({"AVERAGE": 1}, {"CHOOSE": "loss"}):
+        assert "was trained for AVERAGE=2;" in (other := recipe(**chosen)).stderr and other.returncode == 1
 
 
 def test_texts_of_different_lengths_are_not_prepared(checkout, recipe, stand_in, mirror, tmp_path):
@@ -92,8 +93,9 @@ def test_two_processes_and_two_hosts_equal_one_process(checkout, recipe, tmp_pat
 def test_a_mistyped_option_is_found_before_the_preparation(checkout, recipe):
     done = recipe("--droput", "0.1", TARGET="fr")
     assert done.returncode == 1 and done.stderr.endswith("fairseq-train: error: unrecognized arguments: --droput 0.1\n")
-    done = recipe("--finetune-from-model", "runs/no/average.pt", TARGET="fr")
-    assert "--finetune-from-model: there is no file runs/no/average.pt in " in done.stderr and done.returncode == 1
+    for option in ("--finetune-from-model", "--continue-once"):
+        done = recipe(option, "runs/no/average.pt", TARGET="fr")
+        assert f"{option}: there is no file runs/no/average.pt in " in done.stderr and done.returncode == 1
     assert not [*checkout.glob("data/*en-fr*")]
 
 
@@ -106,6 +108,14 @@ def test_a_process_that_dies_ends_the_others(recipe, stand_in, tmp_path):
     assert "the reason\n" in done.stderr and "could not train" in done.stderr and "ChildFailedError" not in done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "first").read_text()), 0)
+
+
+def test_a_translation_that_fails_says_why(recipe, stand_in, tmp_path):
+    stand_in("fairseq-generate", "echo the reason >&2; exit 1")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/average.pt").touch()
+    done = recipe(STEPS="translate")
+    assert done.returncode == 1 and "the reason\n" in done.stderr and "could not translate" in done.stderr
 
 
 def test_a_run_keeps_its_precision(recipe, stand_in, tmp_path):

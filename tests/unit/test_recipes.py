@@ -5,7 +5,9 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 
 import pytest
 import record
@@ -13,17 +15,17 @@ import record
 from user_dir.families import FAMILIES, SIZES
 from user_dir.tools.shared.metrics import TOKENISERS
 
-from support import PROJECT, executable, run, training_options
+from support import PROJECT, ended, executable, run, training_options
 
 EXAMPLES = PROJECT / "examples"
 # The published settings of the trainings, beside those that test_the_papers_settings computes.
 MULTI30K = {"lr": "5e-3", "warmup-updates": "2000", "max-update": "8000", "dropout": "0.3", "patience": "10"}
-MULTI30K |= {"beam": "5", "last": "10", "adam-eps": "1e-9"}
+MULTI30K |= {"beam": "5", "last": "10", "keep-last-epochs": "10", "adam-eps": "1e-9"}
 IWSLT14 = {"lr": "5e-4", "warmup-updates": "4000", "max-update": "50000", "dropout": "0.3", "weight-decay": "1e-4"}
 SETTINGS = {
     "multi30k.sh": {**MULTI30K, "bpe-operations": "10000"},
     "multi30k_published.sh": {**MULTI30K, "clip-norm": "25", "adam-eps": "1e-8"},  # their fairseq's default
-    "iwslt14.sh": {**IWSLT14, "bpe-operations": "10000", "beam": "5", "last": "10"},
+    "iwslt14.sh": {**IWSLT14, "bpe-operations": "10000", "beam": "5", "last": "10", "keep-last-epochs": "10"},
     "wmt14.sh": {"warmup-updates": "4000", "adam-eps": "1e-9"},
 }
 RULE = {"label-smoothing": "0.1", "lr-scheduler": "inverse_sqrt", "warmup-init-lr": "1e-7"}
@@ -126,6 +128,8 @@ def test_the_papers_settings(family, size, target):
     dropped = ("0.1", "0.3")[big] if weighted else "0.0"
     assert option(text, "--attention-dropout") == dropped
     assert not weighted or option(text, "--dropout") == dropped  # Vaswani et al. have 0.1 with French in both
+    assert "--no-epoch-checkpoints" in text  # all of them would be kept
+    assert f" --reference data/wmt14.en-{target}/raw/test.{target} " in text
     assert float(option(text, "--lr")) == pytest.approx((1024 if big else 512) ** -0.5 * 4000**-0.5, rel=1e-3)
     assert option(text, "--beam") == "4" and "--max-len-a 1 --max-len-b 50" in " ".join(text.replace("\\", " ").split())
     assert option(text, "--lenpen") == "0.6" and option(text, "--lenpen-form") == "vaswani"
@@ -147,6 +151,7 @@ def test_every_plan_is_complete_and_does_nothing(recipe, family, tmp_path):
         assert re.search(rf"(--mirror|en de) {tmp_path}\n", text)
         assert ("--attention-dropout" in text) == (recipe == "wmt14.sh")  # elsewhere all families are trained alike
         assert "--save-dir runs/elsewhere " in text and r"--clip-norm a\ b" in text
+        assert " --path runs/elsewhere/average.pt " in text
         assert ("--encoder-layers 1" in text) == bool(smoke)
         assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
     assert set(tmp_path.rglob("*")) == before
@@ -219,6 +224,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("quickstart.sh", {"MINUTES": "0.0"}, ["MINUTES is 0.0", "above 0"]),
         ("g2p.sh", {"SOURCE": "en"}, ["SOURCE=en", "fre, hun and kor"]),
         ("g2p.sh", {"GPUS": 0, "PROCESSES": 3}, ["3 processes", "divides 400"]),
+        ("g2p.sh", {"MAX_TOKENS": 1000}, ["20 passes", "omit MAX_TOKENS"]),
         ("parsing.sh", {"SIZE": "huge"}, ["SIZE=huge", "tiny, base and big"]),
         ("parsing.sh", {"TREEBANK": "/no/where"}, ["TREEBANK=/no/where", "no such folder"]),
         ("parsing.sh", {"TREEBANK": __file__}, ["no such folder"]),
@@ -290,7 +296,10 @@ def test_talks(tmp_path):
     """Their tokens stay; fairseq's own model is the one that the course used."""
     text = plan("ted.sh", SOURCE="az", MERGES="1000", FAMILY="transformer", MIRROR=tmp_path)
     assert "prepare.py ted --source-lang az --target-lang en --output data/ted.az-en.1000 " in text
-    assert option(text, "--bpe-operations") == "1000" and "--pretokenised" in text and "moses" not in text
+    expected = {**IWSLT14, "max-update": "20000", "patience": "10", "bpe-operations": "1000", "beam": "5", "last": "5"}
+    assert last_options(text, expected) == expected and "--share-all-embeddings" in text
+    assert "--pretokenised" in text and "moses" not in text
+    assert " --max-ratio 100 --pretokenised --bpe-operations 8000\n" in plan("multilingual.sh")
     assert "--arch transformer_iwslt_de_en " in text and "--target-lang en" in text.rpartition("tools.score")[2]
 
 
@@ -360,6 +369,8 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
     for word in ("--cpu", "MALLOC_ARENA_MAX=1", "export CUDA_VISIBLE_DEVICES=\n"):
         assert (word in text) == (gpus == 0)
     assert ("torchrun" in text) == (workers > 1)
+    if gpus == 0 and processes > 1:  # they share the cores
+        assert f" OMP_NUM_THREADS={max(1, len(os.sched_getaffinity(0)) // processes)} " in text
     if workers > 1:
         assert f"--nnodes {nodes} --node-rank 0 --nproc-per-node {processes} " in text
         made = {"MASTER_ADDR": "host1", "MASTER_PORT": 1, "WORLD_SIZE": workers, "RANK": workers - 1}
@@ -398,10 +409,12 @@ def test_a_plan_is_readable_and_can_be_pasted(tmp_path):
     executable(tmp_path / "torchrun", "printf '%s\\n' \"$@\"")
     python = 'python() { case "$2" in *precision) echo off ;; *) cat ;; esac; }'
     env["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    (tmp_path / "a run").mkdir()
+    (tmp_path / "a run/train.log").write_text("earlier\n")  # of a training that continues
     pasted = bash("-c", f"{python}\n{functions}\n{train}", env=env, cwd=tmp_path)
     words = pasted.stdout.splitlines()
     assert words[-7:] == [*odd, "--autocast", "off"] and words[words.index("--save-dir") + 1] == f"{tmp_path}/a run"
-    assert (tmp_path / "a run/train.log").read_text() == pasted.stdout
+    assert (tmp_path / "a run/train.log").read_text() == f"earlier\n{pasted.stdout}"
 
 
 def test_a_setting_that_is_missing_is_named(tmp_path):
@@ -447,6 +460,9 @@ def test_the_quickstart_is_a_recipe(tmp_path):
     assert "--disable-validation" in text
     text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples, VALIDATE=40)
     assert "--disable-validation" not in text and option(text, "--save-interval-updates") == "40"
+    assert text.count("--beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50") == 2
+    few = plan("quickstart.sh", examples=examples, PAIRS=300)  # not in place of the whole corpus
+    assert "--output data/tatoeba.fr-en.300 " in few and "--max-pairs 300\n" in few
     assert re.findall(r"--distributed-world-size (\d)", text) == ["1", "2"]  # the last word counts
     assert not (tmp_path / "runs").exists() and not (tmp_path / "data").exists()
 
@@ -480,7 +496,9 @@ def test_translations_of_text_with_nul(tmp_path):
 @pytest.mark.parametrize("typed", [["--max-update", "1200"], ["--max-update=1200"]])
 def test_a_number_of_updates_changes_what_depends_on_it(typed):
     for recipe in ("wmt14.sh", "quickstart.sh"):
-        assert plan(recipe, *typed) == plan(recipe, UPDATES=1200)
+        assert (text := plan(recipe, *typed)) == plan(recipe, UPDATES=1200)
+        # Two more than the five that are averaged; fairseq saves none where an epoch ends.
+        assert recipe != "wmt14.sh" or option(text, "--save-interval-updates") == "171"
 
 
 @pytest.mark.parametrize("recipe", ["wmt14.sh", "quickstart.sh", "multilingual.sh"])
@@ -548,6 +566,10 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert done.returncode == 0 and f"--arch {arch} " in done.stdout and "--clip-norm 7" in done.stdout, done.stderr
         text = " ".join(done.stdout.replace("\\\n", "").split())
         assert (*last_options(text, names).values(),) == settings
+        search = {"last": "5", "beam": "5", "max-len-a": "1"}
+        assert last_options(text, search) == search
+        batch = 2048 if pairs < 20_000 else 8192 if pairs < 100_000 else 4096 if pairs < 1_000_000 else 25_000
+        assert abs(int(re.search(r" = (\d+) source and target tokens", text)[1]) / batch - 1) < 0.02
         languages = "--source-lang fr --target-lang pt_BR"
         assert f"--train {texts[0]} {texts[1]} {languages} --output data/own.mine.fr-pt_BR" in text
         assert "--lowercase --max-ratio 5" in text and "--patience 10" in text
@@ -587,6 +609,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     assert "nothing is fetched" in started(*texts, "--dry-run", MIRROR=str(tmp_path)).stderr
     named = started(*texts, "--dry-run", PREPARATION="--lowercase --output=data/x")
     assert named.returncode == 1 and "PREPARATION: omit --output" in named.stderr
+    assert "PATIENCE is 0, and has to be" in started(*texts, "--dry-run", PATIENCE="0").stderr
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"], same):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
@@ -632,6 +655,20 @@ def test_a_table_of_another_corpus_has_its_reference():
     assert "fairseq-train data/wmt14.en-fr.smoke/data-bin" in text
 
 
+def test_rows_of_the_papers_corpus():
+    """Each with its size, its options and its seed."""
+    env = {"RECIPE": "wmt14", "ROWS": "big D.smoothing-0", "SEEDS": "2", "GPUS": "1"}
+    text = bash(EXAMPLES / "ablations.sh", "vaswani", "--dry-run", env=env).stdout.replace(" \\\n   ", "")
+    rows = text.split("# ==== ")[1:4]
+    assert [row.partition(",")[0] for row in rows] == ["base", "D.smoothing-0", "big"]
+    names = ("arch", "seed", "label-smoothing")
+    assert [(*last_options(row, names).values(),) for row in rows] == [
+        ("vaswani_transformer_base", "2", "0.1"),
+        ("vaswani_transformer_base", "2", "0.0"),
+        ("vaswani_transformer_big", "2", "0.1"),
+    ]
+
+
 def test_the_plan_of_a_comparison(tmp_path):
     """It needs nothing that is installed, and ends in the commands that compare."""
     variables = {"FAMILIES": "vaswani_transformer relative_transformer", "SEEDS": "1 2", "MIRROR": "."}
@@ -640,6 +677,7 @@ def test_the_plan_of_a_comparison(tmp_path):
     assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
     done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run")
     assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
+    assert "--save-interval-updates 50 " in done.stdout.replace(" \\\n   ", "") and "--disable-val" not in done.stdout
 
 
 def test_a_comparison_that_cannot_end_does_not_begin():
@@ -674,6 +712,20 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]
     assert [path.name for path in (tmp_path / "here").iterdir()] == [".git"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_what_does_not_hear_sigterm_is_killed():
+    script = "import supervise; supervise.SECONDS = 0.5; supervise.main()"
+    deaf = "(trap '' TERM; echo $BASHPID; while :; do sleep 0.1; done) & sleep 0.3"
+    words = [sys.executable, "-c", script, "bash", "-c", deaf]
+    with subprocess.Popen(words, cwd=EXAMPLES / "shared", stdout=subprocess.PIPE, text=True) as supervised:
+        process = int(supervised.stdout.readline())
+        assert supervised.wait() == 0
+        alive = not ended(process)
+        if alive:
+            os.kill(process, signal.SIGKILL)
+    assert not alive
 
 
 @pytest.mark.parametrize(

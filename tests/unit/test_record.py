@@ -60,7 +60,8 @@ def test_a_run_has_one_corpus(tmp_path):
     (data / "dict.fr.txt").write_text("a 1\n")
     for _ in range(2):
         record.begin(run, data, ["recipe.sh"])
-    (data / "dict.fr.txt").write_text("b 1\n")
+    (data / "dict.fr.txt").write_text("a 1\n")
+    (data / "train.fr-en.fr.bin").write_bytes(b"2")  # other text with the same words
     with pytest.raises(SystemExit, match="data-bin has changed since .*run began: .*OUTPUT="):
         record.begin(run, data, ["recipe.sh"])
     assert len((run / "starts.jsonl").read_text().splitlines()) == 3
@@ -84,6 +85,7 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     monkeypatch.setenv("PREPARATION", "--lowercase --max-ratio 5")
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
     monkeypatch.setattr(record, "versions", lambda: {"torch": "1"})
+    monkeypatch.setenv("MERGES", "1000")
     stopped = {"commit": "0", "command": "stopped.sh", "begun": "earlier", "machine": {"cpu": "of an attempt"}}
     (run / "starts.jsonl").write_text(json.dumps(stopped) + "\n")
     record.begin(run, data, ["first.sh"])
@@ -92,7 +94,8 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "versions", lambda: {"torch": "2"})
     record.begin(run, data, ["second.sh"])
     found = record.record(run)
-    assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' first.sh")  # as it can be typed
+    assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' MERGES=1000 first.sh")  # to type
+    assert found["commits"] == ["0", record.commit()]
     assert "STEPS" not in found["command"]
     assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
     assert found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
@@ -139,6 +142,9 @@ def test_the_commit_is_not_that_of_a_folder_around_it(tmp_path, monkeypatch):
         subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", *words.split()], check=True)
     monkeypatch.setattr(record, "PROJECT", tmp_path)
     assert re.fullmatch("[0-9a-f]{40}", record.commit())
+    (tmp_path / "file").touch()
+    subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", "add", "file"], check=True)
+    assert re.fullmatch("[0-9a-f]{40} dirty", record.commit())
     monkeypatch.setattr(record, "PROJECT", tmp_path / "project")
     record.PROJECT.mkdir()
     assert record.commit() == "no checkout"

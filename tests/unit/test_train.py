@@ -19,6 +19,37 @@ def test_a_training_that_was_killed_is_not_recorded(tmp_path):
     assert train.finish(job) is None and read_record(training.record) == {"row": "row", "seed": 1}
 
 
+def test_as_many_at_a_time_as_asked(tmp_path, monkeypatch):
+    class Job:
+        running = most = 0
+
+        def __init__(self, training, mirror, gpu):
+            self.training, self.process, self.gpu = training, self, gpu
+            Job.running += 1
+            Job.most = max(Job.most, Job.running)
+
+        def progress(self):
+            return ""
+
+        def poll(self):
+            Job.running -= 1
+            return 0
+
+    monkeypatch.setattr(train, "Running", Job)
+    monkeypatch.setattr(train, "finish", lambda job: None)
+    monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
+    waiting = [argparse.Namespace(name=name, record=tmp_path) for name in "abc"]
+    assert train.train(waiting, 2, None) == 0 and Job.most == 2
+
+
+def test_a_pattern_names_trainings(monkeypatch, capsys):
+    row = {"recipe": "a.sh", "families": ["one", "other"], "seeds": [1, 2]}
+    monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})
+    monkeypatch.setattr(sys, "argv", ["train.py", "group.o*r.1", "--list"])
+    train.main()
+    assert capsys.readouterr().out.startswith("to do group.other.1: ")
+
+
 def test_a_damaged_record_does_not_count_as_done(tmp_path, monkeypatch):
     row = {"recipe": "a.sh", "families": ["one"], "seeds": [1, 2]}
     monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})
