@@ -21,7 +21,6 @@ require_python() {  # an interpreter
 }
 
 require_compiler() {  # fairseq is distributed as source
-  python -m pip show -q fairseq-fixed 2>/dev/null && return
   command -v "${CXX:-c++}" >/dev/null ||
     fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
   [ -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
@@ -41,7 +40,6 @@ install_torch() {
 }
 
 install_fairseq() {  # file with constraints
-  python -m pip show -q fairseq-fixed 2>/dev/null && return
   echo "== installing fairseq (compiled here: about two minutes)"
   python -m pip install -q -c "$1" setuptools wheel cython numpy
   # Building its extensions in parallel, and without optimisation, because translation never calls them, takes 2
@@ -59,7 +57,9 @@ install_fairseq() {  # file with constraints
 }
 
 install_project() {
-  require_compiler
+  local missing=
+  python -m pip show -q fairseq-fixed 2>/dev/null || missing=yes
+  [ -z "$missing" ] || require_compiler
   local constraints; constraints=$(mktemp)
   cp "$tested" "$constraints"
   if [ -z "$own_environment" ]; then  # keep the packages of a user's environment
@@ -69,7 +69,7 @@ install_project() {
   fi
   echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
   install_torch
-  install_fairseq "$constraints"
+  [ -z "$missing" ] || install_fairseq "$constraints"
   echo "== installing this project"
   python -m pip install -q --no-build-isolation -c "$constraints" -e "$project${extras:+[$extras]}"
   rm "$constraints"

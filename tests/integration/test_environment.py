@@ -53,10 +53,8 @@ esac
 
 
 def test_nothing_is_downloaded_where_fairseq_cannot_be_compiled(checkout):
-    bare = STAND_IN.replace('show "*)', 'show "*) exit 1').replace(
-        "  *)", '  "-c import sysconfig"*) echo nowhere ;;\n  *)'
-    )
-    executable(checkout / "python", bare)
+    bare = 'case "$*" in "-m pip show "*) exit 1 ;; "-c import sysconfig"*) echo nowhere; exit ;; esac'
+    executable(checkout / "python", f"{bare}\n{STAND_IN}")
     executable(checkout / "c++", "")
     done = source(checkout, PYTHON=str(checkout / "python"), CXX=str(checkout / "c++"))
     assert done.returncode == 1 and "has no headers. Install them, e.g.: apt-get install python3-dev" in done.stderr

@@ -550,16 +550,16 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     names = ("bpe-operations", "dropout", "lr", "warmup-updates", "max-update")
     few, some = ("4000", "0.3", "2e-3", "1000", "40000"), ("10000", "0.3", "5e-3", "2000", "8000")
     sizes = {
-        500: ("vaswani_transformer_tiny", 20, few),
-        4_999: ("vaswani_transformer_tiny", 2, few),
-        5_000: ("relative_transformer_tiny", 2, few),
-        19_999: ("relative_transformer_tiny", 1, few),
-        20_000: ("relative_transformer_tiny", 2, some),
-        99_999: ("relative_transformer_tiny", 1, some),
-        100_000: ("vaswani_transformer_iwslt_de_en", 10**6, ("10000", "0.3", "5e-4", "4000", "50000")),
-        1_000_000: ("vaswani_transformer_base", 10**6, ("32000", "0.1", "7e-4", "4000", "100000")),
+        500: ("vaswani_transformer_tiny", 20, 2048, few),
+        4_999: ("vaswani_transformer_tiny", 2, 2048, few),
+        5_000: ("relative_transformer_tiny", 2, 2048, few),
+        19_999: ("relative_transformer_tiny", 1, 2048, few),
+        20_000: ("relative_transformer_tiny", 2, 8192, some),
+        99_999: ("relative_transformer_tiny", 1, 8192, some),
+        100_000: ("vaswani_transformer_iwslt_de_en", 10**6, 4096, ("10000", "0.3", "5e-4", "4000", "50000")),
+        1_000_000: ("vaswani_transformer_base", 10**6, 25_000, ("32000", "0.1", "7e-4", "4000", "100000")),
     }
-    for pairs, (arch, epochs, settings) in sizes.items():
+    for pairs, (arch, epochs, batch, settings) in sizes.items():
         texts[0].write_text("а б в г д е ж з\n" * pairs, encoding="utf-8")
         texts[1].touch()
         done = started(*texts, "--dry-run", "--clip-norm", "7", PREPARATION="\n--lowercase\n--max-ratio 5")
@@ -568,7 +568,6 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         assert (*last_options(text, names).values(),) == settings
         search = {"last": "5", "beam": "5", "max-len-a": "1"}
         assert last_options(text, search) == search
-        batch = 2048 if pairs < 20_000 else 8192 if pairs < 100_000 else 4096 if pairs < 1_000_000 else 25_000
         assert abs(int(re.search(r" = (\d+) source and target tokens", text)[1]) / batch - 1) < 0.02
         languages = "--source-lang fr --target-lang pt_BR"
         assert f"--train {texts[0]} {texts[1]} {languages} --output data/own.mine.fr-pt_BR" in text

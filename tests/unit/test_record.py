@@ -60,10 +60,11 @@ def test_a_run_has_one_corpus(tmp_path):
     (data / "dict.fr.txt").write_text("a 1\n")
     for _ in range(2):
         record.begin(run, data, ["recipe.sh"])
-    (data / "dict.fr.txt").write_text("a 1\n")
-    (data / "train.fr-en.fr.bin").write_bytes(b"2")  # other text with the same words
-    with pytest.raises(SystemExit, match="data-bin has changed since .*run began: .*OUTPUT="):
-        record.begin(run, data, ["recipe.sh"])
+    for name, content in (("train.fr-en.fr.bin", "other text"), ("dict.fr.txt", "b 1\n")):  # one of both at a time
+        (data / name).write_text(content)
+        with pytest.raises(SystemExit, match="data-bin has changed since .*run began: .*OUTPUT="):
+            record.begin(run, data, ["recipe.sh"])
+        (data / "train.fr-en.fr.bin").unlink(missing_ok=True)
     assert len((run / "starts.jsonl").read_text().splitlines()) == 3
 
 

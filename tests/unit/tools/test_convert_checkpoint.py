@@ -24,7 +24,7 @@ def assert_goes_on(before, after):
     states = [torch.load(path) for path in (before, after)]
     parameters, moments = zip(*((state["model"], state["last_optimizer_state"]["state"]) for state in states))
     torch.testing.assert_close(*parameters, rtol=0, atol=0)
-    assert moments[0].keys() == moments[1].keys() != {}.keys()
+    assert moments[0] and moments[0].keys() == moments[1].keys()
     for one, other in zip(*(of.values() for of in moments)):
         assert int(one["step"]) == int(other["step"]) > 0
         assert all(torch.equal(one[name], other[name]) for name in ("exp_avg", "exp_avg_sq"))
