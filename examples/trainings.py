@@ -59,7 +59,7 @@ def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
             variables = dict(zip(given, values))
             key = ".".join(value for name, value in variables.items() if len(given[name]) > 1)
             for family, seed in itertools.product(row["families"], row["seeds"]):
-                label = ".".join(filter(None, [group, key, family, row.get("word")]))
+                label = ".".join(filter(None, [row.get("group", group), key, family, row.get("word")]))
                 everything = variables | {"FAMILY": family, "SEED": str(seed)}
                 mirror = row.get("mirror", "").format(**everything)
                 training = Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, arguments, mirror)

@@ -37,6 +37,15 @@ def test_every_record_is_of_a_training_in_the_table():
     assert {*tables.RESULTS.glob("*.json")} <= known
 
 
+def test_a_name_is_of_one_command_and_a_command_of_one_name():
+    """Else a row would show another training's record, or a training would be done twice."""
+    groups, commands = tables.read_table(), {}
+    for training in itertools.chain.from_iterable(tables.trainings_of(group, groups) for group in groups):
+        command = training.recipe, *sorted(training.variables.items()), *training.arguments
+        assert commands.setdefault(training.name, command) == command
+    assert len({*commands.values()}) == len(commands)
+
+
 def test_the_matrix_of_a_group():
     found = tables.trainings_of("group", {"group": GROUP})
     assert len({training.name for training in found}) == len(found) == 9
