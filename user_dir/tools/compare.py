@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> None:
     rows, signature = differences(systems, used, args.test)
     lengths_of = str(args.lengths_of or "the reference")
     text = report(systems, used, rows, parts, lengths_of)
-    text += signatures(used, args.reference) + f"\n- p, other sentences: paired {args.test}, `{signature}`\n"
+    sides = "one-sided, whose .025 is the .05 of the other tests" if args.test == "bootstrap" else "two-sided"
+    text += signatures(used, args.reference) + f"\n- p, other sentences: paired {args.test}, {sides}, `{signature}`\n"
     text += "".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}\n" for system in systems)
     output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
     save(draw(systems, used["sacreBLEU"], parts, lengths_of), output.with_name(output.name + ".png"))

@@ -143,6 +143,7 @@ def test_other_baseline_and_lengths(comparison, files, cells):
     systems = ["--system", "a", files.plain(0.4, 1), "--system", "b", files.plain(0.2, 1)]
     text = comparison(*systems, "--baseline", "b", "--lengths-of", source)
     assert differences(text, "a")["sacreBLEU"][0].startswith("-") and not differences(text, "b")
+    assert "these 3 differences" in text and "With one seed" in text and "bootstrap, one-sided" in text
     assert cells(text, "1")[0] == cells(text, "2")[0] == "60"
 
 
@@ -176,7 +177,8 @@ def test_different_test_sets(files, refusal):
     assert "different references (T- lines)" in line
 
 
-def test_the_records_of_the_runs(comparison, files):
+@pytest.mark.parametrize("precision, differs", [("float32", ""), ("bf16", " precision,")])
+def test_the_records_of_the_runs(comparison, files, precision, differs):
     """Their speed and size are shown, and what a fair comparison needs to be equal."""
     systems = []
     for name, speed in (("one", 1000), ("other", 2500)):
@@ -187,11 +189,12 @@ def test_the_records_of_the_runs(comparison, files):
             corpus = "another" if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
             facts = {"corpus": corpus, "parameters": 7, "updates": 40, "seconds": "many"}
             facts |= {"words_per_second": speed + seed, "commits": [name], "versions": {"torch": name}}
+            facts["precision"] = {"one": "off", "other": precision}[name]
             (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
     text = comparison("--system", *systems[0], "--system", *systems[1])
     assert "| one | 7 | 40 | 1,001–1,002 |" in text and "| other | 7 | 40 | 2,501–2,502 |" in text
-    assert "not have the same corpus, commits, versions, machine**" in text
+    assert f"not have the same corpus,{differs} commits, versions, machine**" in text
     (files.folder / "one.1/run.json").unlink()
     assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
 

@@ -1,5 +1,6 @@
 """The comparison as tables in Markdown and as a picture."""
 
+import itertools
 import statistics
 
 import numpy as np
@@ -10,7 +11,7 @@ from ..shared.pictures import new_figure, point_style
 from ..shared.records import RECORD, read_record
 from .significance import System
 
-EQUAL = ("corpus", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
+EQUAL = ("corpus", "precision", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
 
 
 def report(systems: list[System], used: dict[str, Metric], differences: list, parts: dict, lengths_of: str) -> str:
@@ -25,13 +26,16 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
         [label, str(len(inside)), *(mean(system.scores(bleu, used[bleu], inside)) for system in systems)]
         for label, inside in parts.items()
     ]
+    one_seed = any(len(system.runs) == 1 for system in systems)
+    alone = ". With one seed they do not say whether another training would differ as much" if one_seed else ""
     paragraphs = [
         f"# {' / '.join(names)}",
         table(["system", "seeds", *used], scores),
         *trainings(systems),
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
         "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
-        "have the same seeds, read the paired one):",
+        f"have the same seeds, read the paired one). The p-values of these {len(differences)} differences are not\n"
+        f"corrected for their number{alone}:",
         table(["system", "score", "difference", "p, other sentences", "p, other seeds", "paired"], significance),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *names], by_length),
@@ -45,6 +49,9 @@ def trainings(systems: list[System]) -> list[str]:
     if not all(file.is_file() for of_system in files.values() for file in of_system):
         return []
     records = {name: [*map(read_record, of_system)] for name, of_system in files.items()}
+    for record in itertools.chain(*records.values()):
+        if record.get("precision") == "float32":  # of fairseq's own models, which have no --autocast
+            record["precision"] = "off"
     columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
     rows = []
     for name, of_system in records.items():

@@ -36,9 +36,19 @@ def test_p_values_are_those_of_texts(files, outputs, test, kind):
     _, columns = PairedTest(systems, {"": metric}, [references], kind)()
     counts = [adapter.count(metric, output, references) for _, output in systems]
     (p, p_of_itself), signature = adapter.p_values(metric, counts, test)
-    assert p == columns["BLEU"][1].p_value and 0.001 < p < 0.9
+    assert p == pytest.approx(columns["BLEU"][1].p_value) and 0.001 < p < 0.9
     assert p_of_itself == 1
     assert signature == f"{kind}:{10_000 if kind == 'ar' else 1000}|seed:12345"
+
+
+@pytest.mark.parametrize("differ, least", [(1, 1), (2, 0.5), (4, 0.125)])
+def test_few_segments_that_differ_are_no_evidence(files, differ, least):
+    """If all of them are worse, every exchange of one, and half of those of two, make as large a difference."""
+    metric, better = BLEU(), files.sentences
+    worse = [line if number >= differ else f"wrong {line}" for number, line in enumerate(better)]
+    counts = [adapter.count(metric, lines, files.sentences) for lines in (worse, better)]
+    (p,), _ = adapter.p_values(metric, counts, "randomisation")
+    assert p == pytest.approx(least, abs=0.001)
 
 
 def test_a_single_seed_has_no_spread():
