@@ -2,7 +2,7 @@
 # Installs this project with other versions of Python and torch, each in an environment of its own, and runs the unit
 # tests there. Prints a line for each; a log of each is kept in the folder LOGS (default: versions).
 #
-#   tests/versions.sh [PYTHON:TORCH ...]     # default: python3.11:2.13.0 python3.11:2.6.0 python3.13:2.13.0
+#   tests/versions.sh [PYTHON:TORCH ...]     # default: Python 3.11 with torch 2.13.0, 2.6.0 and 2.15.0; Python 3.13
 #
 # A quarter of an hour each; a torch for GPUs takes 6 GB of disk until it is done.
 set -uo pipefail
@@ -11,7 +11,7 @@ logs=${LOGS:-versions}
 mkdir -p "$logs"
 unset PYTHON
 failed=0
-for version in "${@:-python3.11:2.13.0 python3.11:2.6.0 python3.13:2.13.0}"; do
+for version in "${@:-python3.11:2.13.0 python3.11:2.6.0 python3.11:2.15.0 python3.13:2.13.0}"; do
   for pair in $version; do
     python=${pair%%:*} torch=${pair#*:} log=$logs/${pair//[:\/]/-}.log
     environment=$(mktemp -d)
