@@ -67,7 +67,7 @@ def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, 
         groups[sounds][1].append(given == sounds)
     # Theirs with <<unk>>, a sound that their dictionary lacks, are always wrong.
     known = [group for sounds, group in groups.items() if "<<unk>>" not in sounds]
-    if len(right) != len(theirs) or any(len(other) > len(mine) for mine, other in known):
+    if any(len(other) > len(mine) for mine, other in known):
         sys.exit("g2p.py: the published output has other words than the test set: fetch both again")
     more_of_ours = [sum(mine) - sum(other) for mine, other in known]
     return sum(max(0, more) for more in more_of_ours), sum(max(0, -more) for more in more_of_ours)

@@ -154,7 +154,7 @@ run=${OUTPUT:-runs/${family}_$size.$name.seed$SEED${CHOOSE:+.$CHOOSE}}
 
 # ---- options of the steps
 
-# All recipes and families use this optimizer; its option for branch weights has no effect on other families.
+# Our families use this optimizer in all recipes; its option for branch weights has no effect without branches.
 frozen=$((UPDATES < 60000 ? UPDATES / 6 : 10000))  # the last ones; Ahmed et al. 2017, 4: 10,000 of 60,000, of 250,000
 rule=(--criterion fused_label_smoothed_cross_entropy --optimizer fused_adam --branch-frozen-updates "$frozen")
 [ "$family" != transformer ] || rule=(--criterion label_smoothed_cross_entropy --optimizer adam)

@@ -184,7 +184,7 @@ def record(run: pathlib.Path) -> dict:
         "corpus": {"data": data, "sha256": starts[-1].get("corpus") or digest(PROJECT / data / "data-bin")},
         "command": trained["command"],
         "options": shlex.join(options),
-        "precision": precision.read_text().strip() if precision.exists() else "float32",
+        "precision": precision.read_text().strip() if precision.exists() else "off",  # fairseq's own models
         "seed": int(seed[-1]) if seed else 1,
         "commits": list(dict.fromkeys(start["commit"] for start in starts)),
         "begun": starts[0]["begun"],

@@ -129,8 +129,8 @@ UNSUPPORTED = {
 }
 
 
-# Options that are counts, and those that are probabilities. fairseq accepts any number: some fail in an assertion of
-# torch, others (no layers, a dropout of 1.5) silently train another model.
+# Options that are counts, and those that are probabilities. fairseq accepts any number: some fail within torch, others
+# (no layers, a layerdrop of 1.5) silently train another model.
 COUNTS = ["attention_key_dim", "attention_value_dim", "branches", "top_branches"]
 COUNTS += ["max_source_positions", "max_target_positions", "neighbourhood", "decoder_output_dim"]
 SIDE = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")

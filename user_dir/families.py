@@ -32,7 +32,7 @@ class Family(NamedTuple):
 
 # size: layers (encoder and decoder each), d_model, d_ff, heads, dropout
 SIZES = {
-    "tiny": (4, 128, 256, 4, 0.1),  # Multi30k and IWSLT ablations
+    "tiny": (4, 128, 256, 4, 0.1),  # of the recipes for small corpora
     "iwslt_de_en": (6, 512, 1024, 4, 0.1),  # fairseq's recipe for IWSLT14; its command line sets dropout 0.3
     "base": (6, 512, 2048, 8, 0.1),  # Vaswani et al. 2017, Table 3, "base"
     "big": (6, 1024, 4096, 16, 0.3),  # Vaswani et al. 2017, Table 3, "big"

@@ -24,6 +24,10 @@ class LocalFiles:
     max_length = max_ratio = valid_every = None
     licence = attribution = homepage = ""
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.files)
+
     def identity(self) -> dict:
         """Everything on which the sentences depend."""
         return {part: [sha256(file) for file in files] for part, files in self.files.items()}
@@ -77,7 +81,7 @@ class Corpus:
     local: dict[str, Path] = field(default_factory=dict)
 
     @property
-    def files(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         """The parts of the published corpus; the others have to be split off."""
         return tuple(self.entry.get("texts", ["train"]))
 

@@ -20,7 +20,7 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     Training pairs that share a sentence with a held-out pair are dropped. Held-out pairs of the source itself are all
     kept, in order. `most` limits the number of training pairs. Returns counts for the manifest.
     """
-    whole = folder / "whole.tsv"  # on disk, because a corpus may be larger than memory and is read three times
+    whole = folder / "whole.tsv"  # on disk, because a corpus may be larger than memory and is read twice
     pairs = _tidy(progress(source.pairs("train"), "raw reading", unit=" pairs"))
     faultless = folder / "faultless.tsv"
     total = write_lines(faultless, ("\t".join(pair) for pair in cleaner.clean(pairs))) + cleaner.dropped.total()
@@ -28,7 +28,7 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     clean = write_lines(whole, ("\t".join(pair) for pair in different))
     faultless.unlink()
 
-    held = {part: list(_tidy(source.pairs(part))) for part in ("valid", "test") if part in source.files}
+    held = {part: list(_tidy(source.pairs(part))) for part in ("valid", "test") if part in source.parts}
     if len(held) < 2:
         candidates = without_leakage(_rows(whole, "raw splitting"), sum(held.values(), []), Counter())
         valid, test = held_out(candidates, min(2000, clean // 20) if size is None else size)
@@ -38,9 +38,9 @@ def extract(source: Corpus | OwnFiles, folder: Path, cleaner: Cleaner, size: int
     counts = write_parts(folder, source.columns, {"train": train} | held, most)
     whole.unlink()
     # Pairs that were split off share a sentence with themselves, and were counted.
-    cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.files)
+    cleaner.dropped[LEAKAGE] -= sum(counts[part] for part in held if part not in source.parts)
     dropped = dict(+cleaner.dropped)
-    split = "" if {"valid", "test"} <= {*source.files} else ", or change --held-out"
+    split = "" if {"valid", "test"} <= {*source.parts} else ", or change --held-out"
     refuse_empty(counts, clean, dropped, f"give more text{split}")
     return {"in": total, "dropped": dropped, **counts}
 

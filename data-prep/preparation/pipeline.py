@@ -14,7 +14,7 @@ from pathlib import Path
 from . import subwords
 from .binarising import import_fairseq, make_data_bin
 from .cleaning import Cleaner, remedy, without_repeats
-from .corpora import PARTS, Corpus, OwnFiles
+from .corpora import PARTS, Corpus, LocalFiles, OwnFiles
 from .earlier import Earlier, report_unknown
 from .errors import PreparationError
 from .extracting import extract, extract_as_published
@@ -34,7 +34,7 @@ FEW = 50  # the user is warned of fewer validation or test pairs
 class Preparation:
     """One corpus on its way to a data-bin in the folder `output`."""
 
-    source: Corpus | OwnFiles
+    source: Corpus | LocalFiles
     languages: tuple[str, str]  # source language, target language
     output: Path
     cache: Path | None = None
@@ -74,7 +74,7 @@ class Preparation:
             if self.as_published and given is not None:
                 title = self.source.title
                 raise PreparationError(f"--{option}: {title} is split and tokenised as published; omit this option")
-        if self.held_out and {"valid", "test"} <= set(self.source.files):
+        if self.held_out and {"valid", "test"} <= set(self.source.parts):
             raise PreparationError("--held-out: validation and test set are given, and none is split off; omit it")
         with locked(self.output / ".lock", str(self.output)):
             try:

@@ -13,7 +13,7 @@
 #   size                    of the model: tiny, iwslt_de_en, base, big or big_en_fr
 #   batch rate warmup       source and target tokens per update; the highest learning rate, and the updates before it
 #   checkpoints             which checkpoints are averaged: `epoch` for those of each epoch, or updates between them;
-#                           `best` (by the validation set) or `last`: only this one is saved and translates
+#                           `best` (by the validation set) or `last`: only this one translates
 #   updates average         updates, and checkpoints to average, if they are not those of the family's paper
 #
 # Variables that are set before the first step:

@@ -81,7 +81,7 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
         assert record["scores"]["BLEU of tokens"]["signature"].startswith("BLEU|")
         assert "beam=1" in record["scores"]["BLEU4 of fairseq-generate"]["signature"]
         own = name == "group.transformer.1"
-        assert ("--optimizer adam " in record["options"]) == own and (record["precision"] == "float32" or not own)
+        assert ("--optimizer adam " in record["options"]) == own and (record["precision"] == "off" or not own)
 
     with trainings() as runner:
         assert "2 of 2 trainings have a record" in runner.communicate()[0] and runner.returncode == 0

@@ -7,6 +7,7 @@ fairseq that do not, classes that --user-dir has imported, and models that are n
 
 import argparse
 import dataclasses
+import pathlib
 from collections import ChainMap
 from collections.abc import Mapping
 
@@ -29,11 +30,11 @@ GROUPS = {
 }
 
 
-def refuse_untrusted(source: str, cfg: Mapping, sizes: list[int] | None = None) -> None:
+def refuse_untrusted(source: str | pathlib.Path, cfg: Mapping, sizes: list[int] | None = None) -> None:
     """Raises InputError if fairseq could run an option of `cfg`, or could not finish building the model.
 
     Args:
-        source: where the options are from, for the message
+        source: where the options are from, such as their file, for the message
         cfg: the groups of options in a checkpoint
         sizes: how many numbers each of its parameters has, if known. They bound the model's size: fairseq builds the
             model before it compares them with it, which takes hours for a million layers

@@ -1,9 +1,9 @@
 """Dropout (Srivastava et al. 2014) on CPUs, with fewer random words than torch.
 
-torch draws two words per element, and on AMD's processors it uses a single core: 6% of a training step at base size.
-Here each element takes 16 bits, a quarter of a random word, so that its probability is exact to 2^-16. The words come
-from torch's generator: a seed determines the mask, and a resumed run continues the sequence. On other devices dropout
-is torch's, except in relative/kernel.py, whose derivative draws the mask again.
+torch draws 64 bits per element, and on AMD's processors it uses a single core: 6% of a training step at base size.
+Here each element takes 16 bits, so that its probability is exact to 2^-16. The words come from torch's generator: a
+seed determines the mask, and a resumed run continues the sequence. On other devices dropout is torch's, except in
+relative/kernel.py, whose derivative draws the mask again.
 """
 
 import torch

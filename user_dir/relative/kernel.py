@@ -6,7 +6,7 @@ x_i W^Q w^Kᵀ are 2k+1 scores per query; each e_ij adds the one of its distance
 Scores and weights exist for a block of queries at a time. Keys that are k or more positions away from all queries of a
 block get one number a query, without an index. For long sentences no weights are kept: the derivative computes them
 again (as in Dao et al. 2022, https://arxiv.org/abs/2205.14135), with the same random numbers for dropout. So memory
-grows with n, not n², except for the mask [B, T, T] of a decoder's batch with padding.
+grows with n, not n², except for a decoder's mask, [T, T] or, in a batch with padding, [B, T, T].
 
 Shapes: h heads, B batch, T queries, S keys, d_k and d_v per head, r = 2·radius+1 rows of a table. Heads come first in
 memory, [h, B, …]: products with keys and values are then one batch of p ≤ h·B matrices, those with the tables one of h,

@@ -22,7 +22,7 @@ from .shared.command import exit_in_one_line, new_parser, positive, refuse_repea
 PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
 
-def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool = False) -> list[pathlib.Path]:
+def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool) -> list[pathlib.Path]:
     """The `count` checkpoints of `folder` with the highest epoch or update ("epoch", "update"), the newest last.
 
     With `fewer`, all of them where there are fewer, or checkpoint_last.pt where there is none.
@@ -48,7 +48,7 @@ def average(paths: list[pathlib.Path]) -> dict:
     (a counter) is the last file's.
 
     Raises:
-        InputError: if the parameters' names or shapes differ, or a parameter is not finite
+        InputError: if the parameters' names, shapes or meaning (`meaning`) differ, or a parameter is not finite
     """
     sums: dict[str, torch.Tensor] = {}
     meant: dict = {}

@@ -28,7 +28,7 @@ from .shared.command import add_checkpoint, add_data, add_picture, add_search, e
 from .shared.pictures import format_of, new_figure, save
 
 
-def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: tuple[str, str], title: str):
+def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: list[str], title: str):
     """The figure: a map of each head of weights [h, T, S], four beside each other."""
     columns = min(4, len(weights))
     lines = -(-len(weights) // columns)

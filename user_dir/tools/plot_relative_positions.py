@@ -28,7 +28,7 @@ SCORES = "mean contribution to the score"
 
 
 def maps(state: dict) -> dict[tuple[str, str], list[Tensor]]:
-    """(side, kind): for each layer a map [h, 2k+1], or [1, 2k+1] of norms if its heads share a table.
+    """(side, kind): for each layer a map [h, 2k+1], or [1, 2k+1] of norms or scalars if its heads share a table.
 
     Raises:
         InputError: if the model has no relative positions

@@ -23,7 +23,7 @@ INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq di
 RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
 
 
-def refuse_input(options, task, model_options=None) -> None:
+def refuse_input(options, task, model_options) -> None:
     """Refuses `options` of fairseq-train that `task` cannot train with, those of its model, and unusable data.
 
     Raises:

@@ -131,7 +131,7 @@ class FusedAdam(FairseqAdam):
 
     @property
     def supports_flat_params(self):
-        """Read by FP16Optimizer; if it flattens anyway, the branch weights are lost, and require_adopted reports it."""
+        """Read by fairseq's trainer for FSDP. FP16Optimizer flattens before it asks; require_adopted reports that."""
         return self.branch_training is None
 
 

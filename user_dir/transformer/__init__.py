@@ -1,1 +1,1 @@
-"""The model that fairseq builds: each part is chosen from the configuration, and nothing else happens here."""
+"""The model that fairseq builds: each part is chosen from the configuration."""

@@ -196,5 +196,5 @@ class Matrices(NamedTuple):
     # of ResidualBranchedAttention:
     b1: Tensor | None = None  # [d_ff]: b1_i and the constants that are added to it
     w_x: Tensor | None = None  # [d_ff, d]: W1 for x, which all branches see
-    b_o: Tensor | None = None  # [d]: b
-    b_o_each: Tensor | None = None  # [d]: b/M
+    b_o: Tensor | None = None  # [d]: b, as often as it occurs in Σ_i h_i (`bias_count`)
+    b_o_each: Tensor | None = None  # [d]: b_o / M

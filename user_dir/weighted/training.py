@@ -2,7 +2,7 @@
 
 In chronological order:
 
-1. `TransformerModel.build_model` receives the command line's options before any data are read, and refuses those with
+1. `TransformerModel.build_model` receives the command line's options before data are loaded, and refuses those with
    which κ and α cannot be trained (`refuse_training`).
 2. It makes one `BranchTraining` for all κ and α of the model and sets it as their attribute `param_group`. fairseq's
    FP16Optimizer copies that attribute to its float32 parameters, unless it flattens all parameters into one.
@@ -53,7 +53,7 @@ UNSUITABLE_OPTIMIZER = (
 def refuse_training(options) -> None:
     """Raises InputError if fairseq-train with `options` could not train κ and α as the paper does.
 
-    This is checked before any data are read: once the data loader's thread runs, the last line would be "terminate
+    This is checked before data are loaded: once the data loader's thread runs, the last line would be "terminate
     called …" and the exit status 134.
     """
     options, faults = training_options(options), []

@@ -177,7 +177,7 @@ def test_different_test_sets(files, refusal):
     assert "different references (T- lines)" in line
 
 
-@pytest.mark.parametrize("precision, differs", [("float32", ""), ("bf16", " precision,")])
+@pytest.mark.parametrize("precision, differs", [("off", ""), ("bf16", " precision,")])
 def test_the_records_of_the_runs(comparison, files, precision, differs):
     """Their speed and size are shown, and what a fair comparison needs to be equal."""
     systems = []

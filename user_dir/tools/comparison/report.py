@@ -1,6 +1,5 @@
 """The comparison as tables in Markdown and as a picture."""
 
-import itertools
 import statistics
 
 import numpy as np
@@ -49,9 +48,6 @@ def trainings(systems: list[System]) -> list[str]:
     if not all(file.is_file() for of_system in files.values() for file in of_system):
         return []
     records = {name: [*map(read_record, of_system)] for name, of_system in files.items()}
-    for record in itertools.chain(*records.values()):
-        if record.get("precision") == "float32":  # of fairseq's own models, which have no --autocast
-            record["precision"] = "off"
     columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
     rows = []
     for name, of_system in records.items():

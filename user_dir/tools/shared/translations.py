@@ -1,7 +1,7 @@
 """Reads what was translated: fairseq-generate's output or plain text, and the reference.
 
 fairseq-generate prints S-, T-, H- and D- lines (source, reference, hypothesis, detokenised hypothesis), each with the
-number of its segment, longest segments first. H- is as tokenised as the training data; D- differs from it only under
+number of its segment, batch by batch. H- is as tokenised as the training data; D- differs from it only under
 --tokenizer, which detokenises S- and T- too.
 """
 
