@@ -25,7 +25,7 @@ def checkout(tmp_path):
 
 
 def source(checkout, **env):
-    env = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", **env}
+    env = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", "INSTALL": "", **env}
     return run("bash", checkout / "script.sh", cwd=checkout, env=env, ok=False)
 
 
