@@ -92,6 +92,9 @@ def write_parts(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):  # such as --help
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        sys.exit()
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     sys.exit(exit_status("sample_treebank.py", lambda: write_parts(Path(sys.argv[1]))))

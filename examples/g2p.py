@@ -103,5 +103,7 @@ if __name__ == "__main__":
         prepare(*sys.argv[2:])
     elif sys.argv[1:2] == ["score"] and len(sys.argv) == 4:
         score(*sys.argv[2:])
+    elif sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
     else:
         sys.exit(__doc__)

@@ -211,6 +211,8 @@ def main() -> None:
             begin(pathlib.Path(run), pathlib.Path(data), command)
         case "end", run:
             end(pathlib.Path(run))
+        case ["-h" | "--help"]:
+            print(__doc__)
         case _:
             sys.exit(__doc__)
 

@@ -115,5 +115,7 @@ if __name__ == "__main__":
         prepare(*words)
     elif sys.argv[1:2] == ["score"] and len(words) == 2:
         score(*words)
+    elif sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
     else:
         sys.exit(__doc__)

@@ -4,9 +4,10 @@
 #   tests/gpu.sh [--minutes 25] [--output gpu-report] [--parts NAME ...] [--small]
 #   tests/gpu.sh python examples/train.py multi30k --jobs 10 --mirror FOLDER    # any command instead of the report
 #
-# --help lists the parts. Where no package index can be reached, SITE=FOLDER names a folder in which what python3 lacks
-# besides torch is unpacked.
+# `tests/gpu.sh python tests/gpu.py --help` lists the parts. Where no package index can be reached, SITE=FOLDER names a
+# folder in which what python3 lacks besides torch is unpacked.
 set -euo pipefail
+case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 project=$(realpath "$(dirname "$0")/..")
 if [ -n "${SITE:-}" ]; then
   [ -d "$SITE" ] || { echo "gpu.sh: SITE=$SITE: there is no such folder" >&2; exit 1; }

@@ -2,6 +2,7 @@
 # Installs missing packages, and runs the linter and the tests. Arguments go to pytest:
 # tests/run.sh -k attention; tests/run.sh -m slow; tests/run.sh tests/unit/search
 set -euo pipefail
+case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 extras=dev
 . "$(dirname "$0")/../examples/install/environment.sh"
 cd "$project"

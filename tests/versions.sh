@@ -6,6 +6,7 @@
 #
 # A quarter of an hour each; a torch for GPUs takes 6 GB of disk until it is done.
 set -uo pipefail
+case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 project=$(realpath "$(dirname "$0")/..")
 logs=${LOGS:-versions}
 mkdir -p "$logs"

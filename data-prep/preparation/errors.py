@@ -21,6 +21,8 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             message = "no disk space left; free some and run the command again to continue"
+        elif error.errno == errno.EEXIST:
+            message = f"{error.filename}: a file of this name exists; name another folder"
         else:
             message = f"{error.filename or 'input or output'}: {error.strerror or error}"
     except BrokenProcessPool:

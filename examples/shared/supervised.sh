@@ -8,7 +8,7 @@ unset CDPATH PYTHONSAFEPATH
 set +o noclobber
 export PYTHONUTF8=1
 
-case " $* " in *" --help "* | *" -h "*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
+case " $* " in *" --help "* | *" -h "*) sed -n '/^#!/d; /^[^#]/q; s/^# \{0,1\}//p' "$0"; exit ;; esac
 if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&
   "${PYTHON:-python3}" -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
   exec "${PYTHON:-python3}" -S "$(dirname "${BASH_SOURCE[0]}")/supervise.py" \

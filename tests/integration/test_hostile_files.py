@@ -67,9 +67,9 @@ COMMANDS = {
     "validate": (validate.cli_main, "{data} --path {bad} --cpu --task translation --max-tokens 500"),
     "average_checkpoints": (average_checkpoints.main, "{bad} --output {runs}/average.pt"),
     "translate": (translate.main, "{bad} --data {data} --pretokenised w1"),
-    "ablate_branch_weights": (ablate_branch_weights.main, "{bad} {data}"),
-    "describe_heads": (describe_heads.main, "{bad} {data}"),
-    "plot_attention": (plot_attention.main, "{bad} {data} --pretokenised --sentence w1 --output {runs}/a.png"),
+    "ablate_branch_weights": (ablate_branch_weights.main, "{bad} --data {data}"),
+    "describe_heads": (describe_heads.main, "{bad} --data {data}"),
+    "plot_attention": (plot_attention.main, "{bad} --data {data} --pretokenised --sentence w1 --output {runs}/a.png"),
     "plot_relative_positions": (plot_relative_positions.main, "{bad} --output {runs}/a.png"),
 }
 

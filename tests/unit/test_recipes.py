@@ -735,6 +735,7 @@ def test_what_does_not_hear_sigterm_is_killed():
         ("own-data.sh", "--help", ["Two text files of your own", "PATIENCE=10"]),
         ("ablations.sh", "--help", ["Trains the rows of one of the papers' tables", "RECIPE=quickstart"]),
         ("compare.sh", "--help", ["Trains several families", "FAMILIES=(all)"]),
+        ("recipe.sh", "--help", ["Sourced by ", "FAMILY=vaswani_transformer"]),
     ],
 )
 def test_help_is_the_comment_at_the_top(tmp_path, recipe, option, words):
@@ -761,3 +762,21 @@ def test_settings_of_a_users_shell(tmp_path):
 )
 def test_lines_are_as_short_as_those_of_python(script):
     assert not [line for line in script.read_text(encoding="utf-8").splitlines() if len(line) > 120]
+
+
+@pytest.mark.parametrize("script", ["run.sh", "gpu.sh", "versions.sh"])
+def test_help_of_the_tests_installs_nothing(tmp_path, script):
+    done = bash(PROJECT / "tests" / script, "--help", env={"PATH": os.defpath}, cwd=tmp_path)
+    assert done.returncode == 0 and f"tests/{script}" in done.stdout
+    assert done.stderr == "" and not any(tmp_path.iterdir())
+
+
+SCRIPTS = ["examples/g2p.py", "examples/sequences.py", "examples/record.py", "data-prep/sample_treebank.py"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_of_scripts_is_no_error(script):
+    asked = subprocess.run([sys.executable, PROJECT / script, "--help"], capture_output=True, text=True)
+    assert asked.returncode == 0 and script.rpartition("/")[2] in asked.stdout and asked.stderr == ""
+    wrong = subprocess.run([sys.executable, PROJECT / script, "--wrong"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and wrong.stderr == asked.stdout and wrong.stdout == ""

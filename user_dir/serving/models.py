@@ -16,11 +16,11 @@ from ..errors import InputError
 NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
 
 
-def data_of(paths: list[pathlib.Path], option: str = "") -> pathlib.Path:
+def data_of(paths: list[pathlib.Path], option: str = " (--data)") -> pathlib.Path:
     """The data-bin folder that the checkpoints say they were trained on.
 
     Args:
-        option: for messages, the option that names another folder, such as " (--old)"
+        option: for messages, the option that names another folder
 
     Raises:
         InputError: if it does not exist, or they were trained on different ones

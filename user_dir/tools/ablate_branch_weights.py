@@ -85,7 +85,7 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-ablate-branch-weights", __doc__)
     add_checkpoint(parser)
-    add_data(parser, "data", nargs="?")
+    add_data(parser)
     add_sentences(parser)
     reference = "the target text as published (default: raw/SUBSET.LANGUAGE beside the data folder, or the data)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=reference)

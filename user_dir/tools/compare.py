@@ -3,7 +3,7 @@
     nmt-compare --reference data/tatoeba.fr-en/raw/test.en --output runs/comparison \\
         --system vaswani runs/vaswani.seed*/generate.log --system relative runs/relative.seed*/generate.log
 
-Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of user_dir.tools.score: mean ± standard deviation
+Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of nmt-score: mean ± standard deviation
 (n - 1) over the seeds. Chance enters a comparison in two ways, and each has p-values of its own:
 
 p, other sentences   the probability of such a difference on other test sentences if both were equally good: paired
@@ -37,7 +37,7 @@ from .shared.translations import add_options
 @exit_in_one_line("nmt-compare")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-compare", __doc__)
-    help = "a system and its outputs, one for each seed: runs/vaswani.seed3/generate.log has seed 3"
+    help = "a system and its outputs (or the folders of its runs), one for each seed: runs/vaswani.seed3 has seed 3"
     parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help=help)
     parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
     add_options(parser)

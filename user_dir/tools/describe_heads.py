@@ -104,7 +104,7 @@ def describe(translator: Translator, dataset: LanguagePairDataset, **batches) ->
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-describe-heads", __doc__)
     add_checkpoint(parser)
-    add_data(parser, "data", nargs="?")
+    add_data(parser)
     add_sentences(parser)
     args = parser.parse_args(arguments)
     translator = open_model(args)

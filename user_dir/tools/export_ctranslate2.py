@@ -168,7 +168,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-export-ctranslate2", __doc__)
     add_checkpoint(parser)
-    add_data(parser, "--data")
+    add_data(parser)
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help="type of the weights (default: theirs)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
     help = "write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "

@@ -56,7 +56,7 @@ def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: list[
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-plot-attention", __doc__)
     add_checkpoint(parser)
-    add_data(parser, "data", nargs="?")
+    add_data(parser)
     parser.add_argument("--sentence", required=True, help="the sentence to translate")
     kinds = "the attention to draw; in a page, the one shown first (default: %(default)s)"
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help=kinds)

@@ -21,9 +21,9 @@ import pathlib
 from collections import Counter
 
 from ..errors import InputError
-from ..files import write_text
+from ..files import refuse_output, write_text
 from .shared.command import exit_in_one_line, new_parser, table
-from .shared.translations import in_order, read_lines, segments
+from .shared.translations import in_order, read_lines, segments, translations_of
 
 MISSING = "XX"  # the tag of a word that got none
 TOP = "TOP"  # what holds several outermost constituents together
@@ -159,7 +159,8 @@ def scores(parses: list[list[str]], trees: list[list[str]]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-score-parses", __doc__)
     add = parser.add_argument
-    add("runs", nargs="+", type=pathlib.Path, metavar="FILE", help="fairseq-generate's output, or plain text")
+    help = "fairseq-generate's output, a run's folder that has it, or plain text"
+    add("runs", nargs="+", type=pathlib.Path, metavar="FILE", help=help)
     add("--gold", type=pathlib.Path, metavar="FILE", help="a gold tree for each sentence (default: the T- lines)")
     add("--words", type=pathlib.Path, metavar="FILE", help="the sentences, for --output")
     help = "where the first run's trees go, bracketed, for other tools"
@@ -167,9 +168,12 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if bool(args.words) != bool(args.output):
         raise InputError("--output and --words go together: trees are written with their words")
+    runs = [*map(translations_of, args.runs)]
+    if args.output:
+        refuse_output(args.output, [args.words, *runs, *([args.gold] if args.gold else [])])
     gold = read_lines(args.gold) if args.gold else None  # once, because it may be a pipe
     rows, written = [], None
-    for path in args.runs:
+    for path in runs:
         given, trees = read_parses(path, gold)
         parses = [repaired(parse, len(tags(tree))) for parse, tree in zip(given, trees)]
         changed = sum(before != parse for before, parse in zip(given, parses))

@@ -3,7 +3,7 @@
     nmt-translate RUN "J'ouvris la boîte, mais elle était vide."    # RUN/average.pt
     nmt-translate RUN --input text.fr --output text.en
     zcat text.fr.gz | nmt-translate RUN | gzip > text.en.gz
-    nmt-translate RUN/ctranslate2 --input text.fr    # as export_ctranslate2 wrote it
+    nmt-translate RUN/ctranslate2 --input text.fr    # as nmt-export-ctranslate2 wrote it
     nmt-translate RUN        # asks for a line at a time; Ctrl-D ends it
 
 Text is prepared as data-prep prepared the training data, by the manifest.json beside the data-bin folder of the
@@ -46,7 +46,9 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             place = f"{name}, line {number}: not UTF-8 at byte {error.start + 1}"
-            raise InputError(f"{place}; convert it first, for example with iconv -f latin1 -t utf-8") from None
+            packed = number == 1 and line.startswith(b"\x1f\x8b")
+            remedy = "with gunzip" if packed else "for example with iconv -f latin1 -t utf-8"
+            raise InputError(f"{place}; {'unpack' if packed else 'convert'} it first, {remedy}") from None
         yield (text.removeprefix("\ufeff") if number == 1 else text).removesuffix("\n")
 
 
@@ -114,7 +116,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
     help = "write to this file, which appears when all is translated (default: standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help=help)
-    add_data(parser, "--data", metavar="FOLDER")
+    add_data(parser)
     help = "the text is tokenised and in subwords already, like the training data; the output is tokens. "
     help += "Required for data that data-prep did not prepare"
     parser.add_argument("--pretokenised", action="store_true", help=help)

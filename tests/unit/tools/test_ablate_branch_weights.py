@@ -74,7 +74,7 @@ def loss_by_equation(model, sentences):
 
 def test_table(subset, capsys):
     model, path, data, sentences = subset()
-    ablation.main([str(path), str(data), "--seeds", "1", "2"])
+    ablation.main([str(path), "--data", str(data), "--seeds", "1", "2"])
     _, *rows, settings = capsys.readouterr().out.splitlines()
     cells = re.compile(r"(.+?) +([\d.]+) +([\d.]+) +([\d.]+)")
     names, _, losses, _ = zip(*(cells.fullmatch(row).groups() for row in rows))
@@ -103,7 +103,7 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
 
     monkeypatch.setattr(Translator, "beam_search", beam_search)
     monkeypatch.setattr(Translator, "hypothesis", lambda self, text: Hypothesis(text, 0.0))
-    ablation.main([str(path), str(data), "--seeds"])
+    ablation.main([str(path), "--data", str(data), "--seeds"])
     _, row, *_, settings = capsys.readouterr().out.splitlines()
     learned, uniform = searched  # each row with its own weights
     assert uniform == [[0.25] * 4] * len(uniform) and not [kappa for kappa in learned if kappa == [0.25] * 4]
@@ -135,4 +135,4 @@ def test_bad_ablation_is_one_line(saved, subset, tmp_path, mistake, words, refus
     if mistake == "reference":
         reference.unlink()
     more = ["--subset", "valid", "--reference", str(reference)] if mistake == "subset" else []
-    refusal(ablation.main, path, data, *more, match=words)
+    refusal(ablation.main, path, "--data", data, *more, match=words)

@@ -72,13 +72,13 @@ def test_delimiters():
 
 
 def test_table(capsys):
-    arguments = [str(OLD / "vaswani_transformer.pt"), str(OLD / "data-bin")]
+    arguments = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin")]
     tool.main(arguments)
     text = capsys.readouterr().out
     head, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert head == ["attention", "layer", "head", *tool.COLUMNS]
     assert f"| {' | '.join(head)} |\n" in (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
-    translator = Translator(*arguments[:1], data=arguments[1], device="cpu")
+    translator = Translator(*arguments[:1], data=arguments[2], device="cpu")
     layers = {name: len(attentions_of(translator.models[0], name)) for name in ATTENTIONS}
     order = [[n, str(layer + 1), str(head)] for n in ATTENTIONS for layer in range(layers[n]) for head in (1, 2, 3, 4)]
     assert [line[:3] for line in lines] == order
@@ -97,7 +97,7 @@ def data(tmp_path):
 
 
 def describe(data, *options):
-    return tool.main, OLD / "vaswani_transformer.pt", data, *options
+    return tool.main, OLD / "vaswani_transformer.pt", "--data", data, *options
 
 
 TOO_LONG = "has 7 and 7 subwords, and the model takes at most 1024 and 5: leave it out"

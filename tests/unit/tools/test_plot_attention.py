@@ -63,7 +63,7 @@ def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
     figures = []
     monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
     options = ["--pretokenised", "--attention", kind, "--layer", "1", "--output", "a.png"]
-    tool.main([str(path), str(data), "--sentence", "w3 w4 w5", *options])
+    tool.main([str(path), "--data", str(data), "--sentence", "w3 w4 w5", *options])
     translation = capsys.readouterr().out.splitlines()[0].split()
 
     translator = Translator(path, data=data, pretokenised=True)
@@ -110,7 +110,7 @@ class Page(html.parser.HTMLParser):
 def test_page_has_every_attention(saved, tmp_path, capsys, family, options, first):
     _, path, data = saved(f"{family}_base", branches=2, branch_weights_init="random")
     more = ["--sentence", "w3 w4 w5", "--pretokenised", *options, "--output", str(tmp_path / "a.HTML")]
-    tool.main([str(path), str(data), *more])
+    tool.main([str(path), "--data", str(data), *more])
     translation, printed = capsys.readouterr().out.splitlines()
     assert printed == str(tmp_path / "a.HTML")
     content = Page((tmp_path / "a.HTML").read_text(encoding="utf-8")).content
@@ -177,7 +177,7 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
     monkeypatch.setattr(tool, "save", lambda figure, path: axes.append(figure.axes[0]) or save(figure, path))
     monkeypatch.setattr(Translator, "binarise", lambda self, row: seen.append(row) or binarise(self, row))
     options = ["--attention", "encoder", "--output", str(tmp_path / "a.png")]
-    tool.main([str(path), str(data), "--sentence", "W1 w1-w2, ' – w3", *options])
+    tool.main([str(path), "--data", str(data), "--sentence", "W1 w1-w2, ' – w3", *options])
     w, dash = ("w" if lowercase else "W@@ "), "-" if normalise else "–"
     assert seen == [f"{w}1 w@@ 1@@ -@@ w2 , &apos; {dash} w@@ 3"]
     assert "'" in [label.get_text() for label in axes[0].get_xticklabels()]
@@ -203,7 +203,7 @@ def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words, ref
     _, path, data = saved("vaswani_transformer_base")
     monkeypatch.chdir(tmp_path)
     options = {"--sentence": "w3 w4", "--output": "a.png", **mistake}
-    places = [options.pop("checkpoint", path), options.pop("data", data)]
+    places = [options.pop("checkpoint", path), "--data", options.pop("data", data)]
     split = [] if options.pop("prepared", None) else ["--pretokenised"]
     refusal(tool.main, *places, *split, *[word for pair in options.items() for word in pair], match=words)
     assert not any(tmp_path.glob("a.*"))

@@ -120,12 +120,13 @@ MISTAKES = [
         "a.txt is output of nmt-translate --nbest",
     ),
     (lambda files: [files.reference, files.reference, "--reference", files.reference], "test.en is given twice"),
+    (lambda files: [files.reference, "--target-lang", "EN"], "--target-lang EN is not a language code"),
 ]
 
 
 @pytest.mark.parametrize("mistake, words", MISTAKES, ids=[words[:20] for _, words in MISTAKES])
 def test_bad_input_is_one_line(files, refusal, mistake, words):
-    assert re.match(f"nmt-score: .*{words}", refusal(score.main, *mistake(files), "--target-lang", "en"))
+    assert re.match(f"nmt-score: .*{words}", refusal(score.main, "--target-lang", "en", *mistake(files)))
 
 
 def test_a_reference_may_be_a_pipe(files, cells, capsys):

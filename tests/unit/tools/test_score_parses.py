@@ -125,6 +125,8 @@ def test_the_command(files, parsed, cells, capsys):
     gold, words = files.write("gold", [GOLD] * 3), files.write("words", ["the cat saw a -LRB- in Rome ."] * 3)
     score_parses.main([str(log)])
     from_log = cells(capsys.readouterr().out, log)
+    score_parses.main([str(files.folder)])  # of a run, that has generate.log
+    assert cells(capsys.readouterr().out, log) == from_log
     # right: 6 + 2 + 0 of 18 that are wanted and 6 + 3 + 0 that are found
     assert from_log == ["44.44", "88.89", "59.26", "33.33", "2 of 3"]
     output = files.folder / "trees.mrg"
@@ -149,6 +151,8 @@ def test_the_command(files, parsed, cells, capsys):
         (["plain", "--gold", "trees"], ["--gold, gold tree 1: (S (NP (DT the)", "raw/test.brackets"]),
         (["plain", "--gold", "gap"], ["--gold, gold tree 2: an empty line"]),
         (["log", "--output", "out"], ["--output and --words go together"]),
+        (["log", "--output", "words", "--words", "words"], ["words is the input: name another file"]),
+        (["log", "--output", "log", "--words", "words"], ["log is the input: name another file"]),
         (["log", "--output", "out", "--words", "words"], ["words does not match the gold trees", "--words FILE"]),
         (["log", "--output", "out", "--words", "one"], ["one does not match the gold trees"]),
     ],

@@ -94,7 +94,7 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
             raise InputError(f"--system {name} has no files: --system NAME FILE [FILE …], a file for each seed")
         files[name] = [*map(pathlib.Path, paths)]
     if len(files) < 2:
-        remedy = "give a --system NAME FILE … for each system, or use user_dir.tools.score"
+        remedy = "give a --system NAME FILE … for each system, or use nmt-score"
         raise InputError(f"there is only one system: {remedy}")
     baseline = args.baseline or next(iter(files))
     if baseline not in files:

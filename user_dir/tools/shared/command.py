@@ -13,10 +13,16 @@ from ...search.search_settings import DEFAULTS
 from .records import AVERAGE
 
 
+class Parser(argparse.ArgumentParser):
+    """Reports an error in one line, without all options."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see --help\n")
+
+
 def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:
     """A parser for `tool`, whose help shows its module's docstring as it stands."""
-    style = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(prog=tool, description=docstring, formatter_class=style)
+    return Parser(prog=tool, description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def positive(value: str) -> int:
@@ -36,7 +42,7 @@ def checkpoint(value: str) -> pathlib.Path:
 
 
 def add_checkpoint(parser: argparse.ArgumentParser, more: str = "") -> None:
-    help = "as fairseq or average_checkpoints wrote it, or a run's folder (its average.pt)"
+    help = "as fairseq or nmt-average-checkpoints wrote it, or a run's folder (its average.pt)"
     parser.add_argument("checkpoint", type=checkpoint, help=help + more)
 
 
@@ -48,10 +54,9 @@ def refuse_repeated(paths: list[pathlib.Path]) -> None:
             raise InputError(f"{path} is given twice: name each file once")
 
 
-def add_data(parser: argparse.ArgumentParser, name: str, **more) -> None:
-    """The data-bin folder, as an argument or an option called `name`."""
+def add_data(parser: argparse.ArgumentParser) -> None:
     help = "the data-bin folder (default: that of the training)"
-    parser.add_argument(name, type=pathlib.Path, help=help, **more)
+    parser.add_argument("--data", type=pathlib.Path, metavar="FOLDER", help=help)
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,14 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 STROKES, MARKS = ("-", "--", ":", "-."), "os^D"  # of lines and points, when the colours are used up
 
 
+def without_debugging_lines() -> None:
+    """Before matplotlib is imported: fairseq's import lets every debugging line through."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+
+
 def new_figure(width: float, height: float, title: str = ""):
     """An empty matplotlib figure of that size in inches, which makes room for its labels."""
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq's import lets every debugging line through
+    without_debugging_lines()
     from matplotlib.figure import Figure  # an optional dependency; needs no window system
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -37,6 +42,7 @@ def point_style(number: int) -> dict:
 
 def format_of(path: pathlib.Path) -> str:
     """The format that the ending of a picture's `path` names; raises InputError if matplotlib does not write it."""
+    without_debugging_lines()
     from matplotlib.backend_bases import FigureCanvasBase  # an optional dependency
 
     formats, kind = FigureCanvasBase.get_supported_filetypes(), path.suffix[1:].lower()

@@ -63,7 +63,7 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
         raise InputError(f"there is no {AVERAGE} or {LAST} beside {log} to count operations of: omit --cost")
     if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
         raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")
-    (model,), task, _ = load_models([checkpoint], data_of([checkpoint]), autocast="off")
+    (model,), task, _ = load_models([checkpoint], data_of([checkpoint], ""), autocast="off")
     source, target = lengths(task)
     tokens, seconds = shown(points)
     return tokens, operations(model.train(), round(source), round(target)) / round(target) * tokens, seconds

@@ -48,13 +48,19 @@ def read_lines(path: pathlib.Path) -> list[str]:
         with smart_open(str(path), encoding="utf-8-sig") as file:
             lines = [line.rstrip() for line in file]
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8 (byte {error.start}): convert it with iconv") from error
+        remedy = "name another file, or convert it with iconv"
+        raise InputError(f"{path} is not text in UTF-8 (byte {error.start}): {remedy}") from error
     except (OSError, EOFError, zlib.error) as error:  # the latter two of damaged .gz files
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path} cannot be read: {reason}: name another file") from error
     if not any(lines):
         raise InputError(f"{path} is empty: name another file")
     return lines
+
+
+def translations_of(path: pathlib.Path) -> pathlib.Path:
+    """fairseq-generate's output in the folder of a run; a file stands for itself."""
+    return path / TRANSLATIONS if path.is_dir() else path
 
 
 def read_run(path: pathlib.Path, references: list[str] | None, language: str, tokenised: bool | None = None) -> Run:
@@ -70,7 +76,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     Raises:
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
-    path = path / TRANSLATIONS if path.is_dir() else path
+    path = translations_of(path)
     lines = read_lines(path)
     detokeniser = MosesDetokenizer(language)
 
@@ -134,6 +140,8 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
     if not language:
         reason = "the language of the hypotheses is not known (Moses' rules depend on it)"
         raise InputError(f"{reason}: give --target-lang, e.g. --target-lang de")
+    if not re.fullmatch(r"[a-z]+([_-][A-Za-z0-9]+)*", language):  # Moses would use other rules for EN than for en
+        raise InputError(f"--target-lang {language} is not a language code: give one such as de")
     refuse_repeated(paths)
     tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
     references = read_lines(args.reference) if args.reference else None  # once, because it may be a pipe

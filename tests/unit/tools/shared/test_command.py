@@ -56,7 +56,8 @@ def test_numbers(beam, capsys):
     assert parser.parse_args(["--beam", "3"]) == argparse.Namespace(beam=3, lenpen=None)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--beam", beam])
-    assert f"tool: error: argument --beam: invalid number, at least 1, value: '{beam}'" in capsys.readouterr().err
+    said = f"tool: error: argument --beam: invalid number, at least 1, value: '{beam}'; see --help\n"
+    assert capsys.readouterr().err == said
     assert "\n    tool  FILE\n" in parser.format_help()
 
 

@@ -1,5 +1,6 @@
 """Pictures as files."""
 
+import logging
 import re
 import warnings
 
@@ -7,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from user_dir.tools.shared.pictures import new_figure, save  # noqa: E402
+from user_dir.tools.shared.pictures import format_of, new_figure, save  # noqa: E402
 
 
 def test_dollars_in_names_begin_no_formula(tmp_path):
@@ -19,6 +20,14 @@ def test_dollars_in_names_begin_no_formula(tmp_path):
     figure.legend()
     save(figure, tmp_path / "x.svg")
     assert any("10^" in label.get_text() and label.get_parse_math() for label in axis.get_yticklabels())
+
+
+def test_no_debugging_lines(tmp_path):
+    """fairseq's import shows those of all libraries."""
+    for action in (lambda: new_figure(1, 1), lambda: format_of(tmp_path / "x.png")):
+        logging.getLogger("matplotlib").setLevel(logging.NOTSET)
+        action()
+        assert logging.getLogger("matplotlib").level == logging.WARNING
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])

@@ -70,7 +70,7 @@ def test_lengths():
 def test_cost(saved, tmp_path, monkeypatch):
     model, path, data = saved("vaswani_transformer_base")
     path.rename(tmp_path / "average.pt")
-    monkeypatch.setattr(training_cost, "data_of", lambda paths: data)
+    monkeypatch.setattr(training_cost, "data_of", lambda paths, option: data)
     monkeypatch.setattr(training_cost, "lengths", lambda task: (5.1, 3.8))
     found = cost(tmp_path / "train.log", POINTS)
     assert found == (1500, operations(model, 5, 4) / 4 * 1500, 7)
