@@ -3,8 +3,8 @@
     python examples/sequences.py prepare TASK [FOLDER] RAW  # {train,valid,test}.{input,output}; FOLDER: SCAN
     python examples/sequences.py score RAW TRANSLATIONS     # exact match; outputs longer than in training separately
 
-The generated tasks are the same on every machine. Their test set has 1,000 new inputs of the training set's lengths,
-and 1,000 longer ones.
+The generated tasks are the same on every machine. Their test set has 1,000 inputs of up to 16 letters, and 1,000 longer
+ones. It is drawn first, and inputs are not repeated: of the 26 inputs of one letter none is left for the training set.
 """
 
 import pathlib

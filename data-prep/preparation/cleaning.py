@@ -44,7 +44,7 @@ class Cleaner:
             return "empty"
         if longer > self.max_length:
             return "too long"
-        if longer > self.max_ratio * shorter:
+        if longer / shorter > self.max_ratio:  # their product would be rounded: 1.15 * 100 is less than 115
             return "length ratio"
         if max(map(len, (first, second))) > LONGEST_WORD and max(map(len, f"{first} {second}".split())) > LONGEST_WORD:
             return "word too long"

@@ -33,6 +33,8 @@ def test_generated(task, tmp_path):
     lengths = [len(given) - (task == "intersperse") for given, _ in parts["test"]]
     assert sum(length <= 16 for length in lengths) == 1_000 and max(lengths) == 24
     assert max(len(given) for given, _ in parts["train"]) == 16 + (task == "intersperse")
+    assert min(len(given) for given, _ in parts["train"]) == 2 + (task == "intersperse")
+    assert lengths.count(1) == {"reverse": 22, "duplicate": 24, "intersperse": 0}[task]  # as sequences.md says
     before = (tmp_path / "train.input").read_bytes()
     sequences("prepare", task, tmp_path)
     assert (tmp_path / "train.input").read_bytes() == before

@@ -135,5 +135,5 @@ def log2(score: float) -> float:
 
 def whole(pieces: tuple[Hypothesis, ...], close: Callable[[str], str]) -> Hypothesis:
     """The translation of a row from those of its pieces; close: removes spaces that its script does not have."""
-    text = close(" ".join(text for text, _ in pieces))
+    text = close(" ".join(text for text, _ in pieces if text))
     return Hypothesis(text, sum(score for _, score in pieces) / len(pieces))

@@ -124,12 +124,15 @@ def test_refused_in_one_line(capsys, tmp_path, kind):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_no_folder_to_write_to(capsys, tmp_path, place):
+EXISTS = "a file of this name exists; name another folder"
+
+
+@pytest.mark.parametrize("place, words", [("file", EXISTS), ("file/below", "Not a directory")])
+def test_no_folder_to_write_to(capsys, tmp_path, place, words):
     for name in ("a.fr", "b.en", "file"):
         (tmp_path / name).write_bytes(PAIRS)
-    words = ["--train", tmp_path / "a.fr", tmp_path / "b.en", "--source-lang", "fr", "--target-lang", "en"]
-    status = prepare.main([*map(str, words), "--output", str(tmp_path / place)])
+    text = ["--train", tmp_path / "a.fr", tmp_path / "b.en", "--source-lang", "fr", "--target-lang", "en"]
+    status = prepare.main([*map(str, text), "--output", str(tmp_path / place)])
     line = capsys.readouterr().err
-    assert status == 1 and re.fullmatch("prepare.py: .*/file.*: (File exists|Not a directory)\n", line)
+    assert status == 1 and re.fullmatch(f"prepare.py: .*/file.*: {words}\n", line)
     assert (tmp_path / "file").read_bytes() == PAIRS

@@ -1,6 +1,7 @@
 """The pairs that are dropped, and why."""
 
 import random
+from fractions import Fraction
 
 import pytest
 from preparation import cleaning
@@ -26,6 +27,16 @@ def test_cleaning(pair, reason):
     kept = list(cleaner.clean([("x", "y"), pair]))
     assert kept == [("x", "y")] + ([] if reason else [pair])
     assert cleaner.dropped == ({reason: 1} if reason else {})
+
+
+@pytest.mark.parametrize("ratio", ["1.01", "1.15", "1.2", "1.5", "2.3", "9"])
+def test_a_side_exactly_as_many_times_as_long_is_kept(ratio):
+    """As in Moses' clean-corpus-n.perl, which divides."""
+    cleaner, exact = Cleaner(max_length=10_000, max_ratio=float(ratio)), Fraction(ratio)
+    for times in range(1, 9):
+        shorter, longer = "x " * exact.denominator * times, "x " * exact.numerator * times
+        assert cleaner.fault(shorter.strip(), longer.strip()) is None
+        assert cleaner.fault(f"{longer}x", shorter.strip()) == "length ratio"
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 3000])

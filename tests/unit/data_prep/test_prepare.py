@@ -66,14 +66,6 @@ def test_bad_options(capsys, tmp_path, arguments, langs, parts):
     assert_refused(run(capsys, tmp_path, *arguments, langs=langs), tmp_path, *parts)
 
 
-def test_a_file_in_place_of_the_output(capsys, tmp_path):
-    for name in ("a.fr", "b.en", "out"):
-        write(tmp_path / name, ["x"])
-    status, message = run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en")
-    said = "a file of this name exists; name another folder"
-    assert status == 1 and message == f"prepare.py: {tmp_path / 'out'}: {said}\n"
-
-
 GOOD = packed(TABLE.encode())
 
 

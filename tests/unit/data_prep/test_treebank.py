@@ -190,7 +190,7 @@ def test_the_sample(tmp_path):
 
 
 def test_the_sample_makes_no_folder_of_an_option(tmp_path):
-    done = subprocess.run([sys.executable, sample_treebank.__file__, "--help"], cwd=tmp_path, capture_output=True)
+    done = subprocess.run([sys.executable, sample_treebank.__file__, "--output"], cwd=tmp_path, capture_output=True)
     assert done.returncode == 1 and b"data/sample_trees" in done.stderr and not [*tmp_path.iterdir()]
 
 
@@ -198,5 +198,6 @@ def test_a_file_in_place_of_the_samples_folder(tmp_path):
     (tmp_path / "file").write_text("precious")
     command = [sys.executable, sample_treebank.__file__, tmp_path / "file"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == f"sample_treebank.py: {tmp_path}/file: File exists\n"
+    said = "a file of this name exists; name another folder"
+    assert done.returncode == 1 and done.stderr == f"sample_treebank.py: {tmp_path}/file: {said}\n"
     assert (tmp_path / "file").read_text() == "precious"

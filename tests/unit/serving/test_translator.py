@@ -208,6 +208,14 @@ def test_sentences_are_joined_as_their_script_does(monkeypatch, prepared, expect
     assert translator.search(["a\nb"])[0][0].text == expected
 
 
+@pytest.mark.parametrize("texts, expected", [(["A.", "", "B."], "A. B."), (["", "B."], "B."), (["A.", ""], "A.")])
+def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, expected):
+    translator = TextTranslator()
+    translator.kept, translator.longest, translator.text = {}, 9, argparse.Namespace(natural=True)
+    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis(text, -3.0)] for text in texts])
+    assert translator.search(["\n".join("abc"[: len(texts)])])[0][0] == (expected, -3.0)
+
+
 def test_text_is_composed_as_by_data_prep():
     assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
 

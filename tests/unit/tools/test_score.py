@@ -48,6 +48,22 @@ def test_languages_without_spaces():
         assert f"tok:{tokens}|" in str(bleu.get_signature()) and (round(same) == 100) == (language != "hi")
 
 
+def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
+    reference = files.write("test.fr", ["L'eau n'est pas bleue, j'ai vu l'arbre.", "C'est l'été."])
+    texts = [files.write("plain", ["L'eau n'est pas bleue, j'ai vu un arbre.", "C'est l'hiver."])]
+    tokens = ["L&apos; eau n&apos; est pas bleue , j&apos; ai vu l&apos; arbre .", "C&apos; est l&apos; été ."]
+    texts.append(files.write("tokens", tokens))
+    found = []
+    for language in ("fr", "fr_CA", "fr-CA"):
+        for text, tokenised in zip(texts, ("no", "yes")):
+            options = ["--reference", reference, "--target-lang", language, "--tokenised", tokenised]
+            score.main([*map(str, [text, *options])])
+            printed = capsys.readouterr().out
+            found.append(cells(printed, text))
+            assert "tok:moses-fr-compounds" in printed
+    assert found[:2] == found[2:4] == found[4:] and found[1] == ["100.00"] * 3
+
+
 def test_generated_by_number_of_segment(files, cells, capsys):
     """Detokenised, tokenised and plain give the same scores; so do T- lines and the reference."""
     plain, references = files.plain(0.3, 1), files.sentences

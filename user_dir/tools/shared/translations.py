@@ -142,6 +142,7 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
         raise InputError(f"{reason}: give --target-lang, e.g. --target-lang de")
     if not re.fullmatch(r"[a-z]+([_-][A-Za-z0-9]+)*", language):  # Moses would use other rules for EN than for en
         raise InputError(f"--target-lang {language} is not a language code: give one such as de")
+    language = re.split("[_-]", language)[0]  # for fr_CA Moses would use the rules of no language
     refuse_repeated(paths)
     tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
     references = read_lines(args.reference) if args.reference else None  # once, because it may be a pipe
