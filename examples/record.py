@@ -114,7 +114,7 @@ def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
 
 
 def training(log: pathlib.Path) -> dict:
-    """The course of a training, from fairseq-train's log; `seconds` lack what ran from a restart to its first line."""
+    """The course of a training, from fairseq-train's log; `seconds` omit each restart's time to its first line."""
     text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
     devices = re.findall(r"training on (\d+) devices", text)
     inner = list((points.get("train_inner") or points.get("train", {})).values())  # of intervals, else of epochs

@@ -4,7 +4,7 @@
     python examples/sequences.py score RAW TRANSLATIONS     # exact match; outputs longer than in training separately
 
 The generated tasks are the same on every machine. Their test set has 1,000 inputs of up to 16 letters, and 1,000 longer
-ones. It is drawn first, and inputs are not repeated: of the 26 inputs of one letter none is left for the training set.
+ones. The training set is drawn last, without repeats: no input of one letter is left for it.
 """
 
 import pathlib

@@ -143,7 +143,7 @@ def main() -> None:
     for name in args.names or table:
         matches = {one.name: one for one in known if name == one.group or fnmatch.fnmatchcase(one.name, name)}
         if not matches:
-            parser.error(f"{name}: neither a group ({', '.join(table)}) nor a pattern of a training's name; see --list")
+            parser.error(f"{name}: neither a group ({', '.join(table)}) nor a pattern of a training's name")
         trainings |= matches
     trainings = list(trainings.values())
     for training in trainings:

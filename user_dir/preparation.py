@@ -113,6 +113,11 @@ def closed_up(text: str) -> str:
     return SPACES.sub(r"\1\2", text)
 
 
+def language_of(code: str) -> str:
+    """The language of a code such as pt_BR, whose rules Moses and others have."""
+    return re.split("[_-]", code)[0].lower()
+
+
 class PreparedText:
     """Converts text to subwords and back, for a model that translates `source` to `target`.
 
@@ -128,7 +133,7 @@ class PreparedText:
         self.codes = read_codes(codes_of(prepared, source))
         self.normaliser, self.tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
         self.detokeniser = MosesDetokenizer(target)
-        self.language = re.split("[_-]", source)[0].lower()
+        self.language = language_of(source)
         self.abbreviations = frozenset(self.tokeniser.NONBREAKING_PREFIXES)
         self.natural = prepared.tokenise
 

@@ -771,10 +771,9 @@ def test_help_of_the_tests_installs_nothing(tmp_path, script):
     assert done.stderr == "" and not any(tmp_path.iterdir())
 
 
-SCRIPTS = ["examples/g2p.py", "examples/sequences.py", "examples/record.py", "data-prep/sample_treebank.py"]
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script", ["examples/g2p.py", "examples/sequences.py", "examples/record.py", "data-prep/sample_treebank.py"]
+)
 def test_help_of_scripts_is_no_error(script):
     asked = subprocess.run([sys.executable, PROJECT / script, "--help"], capture_output=True, text=True)
     assert asked.returncode == 0 and script.rpartition("/")[2] in asked.stdout and asked.stderr == ""

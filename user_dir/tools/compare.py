@@ -3,8 +3,8 @@
     nmt-compare --reference data/tatoeba.fr-en/raw/test.en --output runs/comparison \\
         --system vaswani runs/vaswani.seed*/generate.log --system relative runs/relative.seed*/generate.log
 
-Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of nmt-score: mean ± standard deviation
-(n - 1) over the seeds. Chance enters a comparison in two ways, and each has p-values of its own:
+Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of nmt-score: mean ± standard deviation (n - 1) over the
+seeds. Chance enters a comparison in two ways, and each has p-values of its own:
 
 p, other sentences   the probability of such a difference on other test sentences if both were equally good: paired
                      bootstrap (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all

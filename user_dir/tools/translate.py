@@ -46,9 +46,10 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             place = f"{name}, line {number}: not UTF-8 at byte {error.start + 1}"
-            packed = number == 1 and line.startswith(b"\x1f\x8b")
-            remedy = "with gunzip" if packed else "for example with iconv -f latin1 -t utf-8"
-            raise InputError(f"{place}; {'unpack' if packed else 'convert'} it first, {remedy}") from None
+            remedy = "convert it first, for example with iconv -f latin1 -t utf-8"
+            if line.startswith(b"\x1f\x8b"):
+                remedy = "decompress it first, with gunzip"
+            raise InputError(f"{place}; {remedy}") from None
         yield (text.removeprefix("\ufeff") if number == 1 else text).removesuffix("\n")
 
 

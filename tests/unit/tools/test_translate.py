@@ -189,7 +189,7 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
         (["w1", "--output", "nowhere/out"], "nowhere/out"),
         (["w1", "--device", "nowhere"], "there is no device nowhere"),
         (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
-        (["--input", "packed"], "packed, line 1: not UTF-8 at byte 2; unpack it first, with gunzip"),
+        (["--input", "packed"], "packed, line 1: not UTF-8 at byte 2; decompress it first, with gunzip"),
         (["w1", os.fsdecode(b"w1 \xe9")], "the text, line 2: not UTF-8 at byte 4"),
         (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
         (["w1", "--lenpen", "nan"], "lenpen nan: give a number"),

@@ -8,6 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacremoses import MosesTokenizer
 
+from ...preparation import language_of
 from .translations import Run
 
 TOKENS = "BLEU of tokens"
@@ -41,7 +42,7 @@ def token_bleu() -> BLEU:
 
 def bleu(language: str, **options) -> BLEU:
     """sacreBLEU of detokenised text in `language`."""
-    return BLEU(tokenize=TOKENISERS.get(re.split("[_-]", language)[0], "13a"), **options)
+    return BLEU(tokenize=TOKENISERS.get(language_of(language), "13a"), **options)
 
 
 def metrics(runs: list[Run], language: str) -> dict[str, Metric]:

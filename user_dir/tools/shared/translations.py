@@ -16,7 +16,7 @@ from sacrebleu.utils import smart_open
 from sacremoses import MosesDetokenizer
 
 from ...errors import InputError
-from ...preparation import closed_up
+from ...preparation import LANGUAGE, closed_up, language_of
 from .command import refuse_repeated
 from .records import TRANSLATIONS
 
@@ -140,9 +140,9 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
     if not language:
         reason = "the language of the hypotheses is not known (Moses' rules depend on it)"
         raise InputError(f"{reason}: give --target-lang, e.g. --target-lang de")
-    if not re.fullmatch(r"[a-z]+([_-][A-Za-z0-9]+)*", language):  # Moses would use other rules for EN than for en
+    if not LANGUAGE.fullmatch(language):
         raise InputError(f"--target-lang {language} is not a language code: give one such as de")
-    language = re.split("[_-]", language)[0]  # for fr_CA Moses would use the rules of no language
+    language = language_of(language)  # for fr_CA and FR Moses would use the rules of no language
     refuse_repeated(paths)
     tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
     references = read_lines(args.reference) if args.reference else None  # once, because it may be a pipe
