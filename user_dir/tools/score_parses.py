@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError("--output and --words go together: trees are written with their words")
     runs = [*map(translations_of, args.runs)]
     if args.output:
-        refuse_output(args.output, [args.words, *runs, *([args.gold] if args.gold else [])])
+        refuse_output(args.output, filter(None, [args.words, args.gold, *runs]))
     gold = read_lines(args.gold) if args.gold else None  # once, because it may be a pipe
     rows, written = [], None
     for path in runs:

@@ -189,9 +189,11 @@ def test_the_sample(tmp_path):
     assert max(len(words.split()) for words, _ in pairs) == sample_treebank.LONGEST
 
 
-def test_the_sample_makes_no_folder_of_an_option(tmp_path):
-    done = subprocess.run([sys.executable, sample_treebank.__file__, "--output"], cwd=tmp_path, capture_output=True)
-    assert done.returncode == 1 and b"data/sample_trees" in done.stderr and not [*tmp_path.iterdir()]
+@pytest.mark.parametrize("option, status", [("--help", 0), ("--output", 1)])
+def test_the_sample_makes_no_folder_of_an_option(tmp_path, option, status):
+    done = subprocess.run([sys.executable, sample_treebank.__file__, option], cwd=tmp_path, capture_output=True)
+    said = done.stderr if status else done.stdout
+    assert done.returncode == status and b"data/sample_trees" in said and not [*tmp_path.iterdir()]
 
 
 def test_a_file_in_place_of_the_samples_folder(tmp_path):
