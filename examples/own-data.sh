@@ -21,7 +21,7 @@ for text in "$1" "$2"; do
   [ -f "$text" ] || usage "there is no file $text"
   [[ ${text##*/} == *.* ]] || usage "$text has no ending that says its language"
 done
-texts=("$(realpath "$1")" "$(realpath "$2")") source=${1##*.} target=${2##*.}
+texts=("$(realpath -- "$1")" "$(realpath -- "$2")") source=${1##*.} target=${2##*.}
 [ "$source" != "$target" ] || usage "both files end in .$source instead of their languages"
 shift 2
 # Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.

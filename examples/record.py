@@ -25,6 +25,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))  # this checkout, even if another one is installed
 
 from user_dir.errors import InputError  # noqa: E402
+from user_dir.files import write_text  # noqa: E402
 from user_dir.tools.shared.command import exit_in_one_line  # noqa: E402
 from user_dir.tools.shared.records import LOG, RECORD, TRANSLATIONS, read_record, write_record  # noqa: E402
 from user_dir.tools.shared.training_log import read_log  # noqa: E402
@@ -59,8 +60,7 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     start = {"commit": commit(), "command": typed, "begun": now, "corpus": corpus}
     start |= {"trained": (run / "trained").exists(), "versions": versions(), "machine": machine()}
-    with open(run / STARTS, "a", encoding="utf-8") as file:
-        file.write(json.dumps(start) + "\n")
+    write_text(run / STARTS, "".join(f"{json.dumps(one)}\n" for one in [*starts, start]))
 
 
 def as_typed(variables: dict[str, str], words: list[str]) -> str:

@@ -114,7 +114,7 @@ def finish(job: Running) -> str | None:
         return f"ended with status {job.process.returncode}; see the end of {job.log}"
     try:
         write_record(training.record, {"row": training.row, **read_record(training.run / RECORD)})
-    except InputError as error:
+    except (InputError, OSError) as error:  # others go on
         return str(error)
     return None
 

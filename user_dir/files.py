@@ -1,8 +1,9 @@
 """Writes files completely or not at all."""
 
+import contextlib
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from .errors import InputError
 
@@ -24,12 +25,24 @@ def refuse_output(path: pathlib.Path, inputs: Iterable[pathlib.Path] = ()) -> No
         raise InputError(f"{path} is the input: name another file to write")
 
 
-def folder_beside(path: pathlib.Path) -> tempfile.TemporaryDirectory:
-    """A temporary folder in the folder of `path`; raises InputError, which names `path`, if none can be made there."""
+@contextlib.contextmanager
+def folder_beside(path: pathlib.Path) -> Iterator[str]:
+    """A temporary folder in the folder of `path`, which an OSError of a file in it, or of none, names instead.
+
+    Raises:
+        InputError: if none can be made there
+    """
     try:
-        return tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
+        made = tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.", ignore_cleanup_errors=True)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}: name another place") from None
+    with made as folder:
+        try:
+            yield folder
+        except OSError as error:  # of a full disk it names nothing
+            if error.filename is None or str(error.filename).startswith(folder):
+                error.filename = str(path)
+            raise
 
 
 def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: Iterable[pathlib.Path] = ()) -> None:
@@ -49,12 +62,7 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
     path = path.resolve()  # so that a link stays one
     with folder_beside(path) as folder:
         partial = pathlib.Path(folder, path.name)
-        try:
-            save(partial)
-        except OSError as error:  # of a full disk it names nothing
-            if error.filename in (None, str(partial)):
-                error.filename = str(path)
-            raise
+        save(partial)
         partial.replace(path)
 
 

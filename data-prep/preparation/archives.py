@@ -33,7 +33,7 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
     """
     where = " in ".join(reversed([str(file), *steps]))
     most = _most(file)
-    with _reading(where), contextlib.ExitStack() as opened:
+    with reading(where), contextlib.ExitStack() as opened:
         stream: BinaryIO = opened.enter_context(open(file, "rb"))
         name = file.name
         for step in steps:
@@ -48,7 +48,7 @@ def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
     """Verses by book, chapter and number, of the Bible whose books are the files of `folder` in a tar archive."""
     bible: dict[tuple[str, str, str], str] = {}
     left = _most(file)
-    with _reading(file), open(file, "rb") as stream, contextlib.ExitStack() as opened:
+    with reading(file), open(file, "rb") as stream, contextlib.ExitStack() as opened:
         for entry, inside in _files(stream, str(file), left, opened):
             if entry.rpartition("/")[0] == folder:
                 where = f"{entry} in {file}"
@@ -69,7 +69,7 @@ def _most(file: Path) -> int:
 
 
 @contextlib.contextmanager
-def _reading(where: str | Path) -> Iterator[None]:
+def reading(where: str | Path) -> Iterator[None]:
     """Raises a PreparationError for the errors of a damaged archive, or of one of another kind."""
     try:
         yield

@@ -1,6 +1,7 @@
 """The error for faults that a user can fix, and how a command reports it."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +16,11 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
     status = 1
     try:
         do()
+        print(end="", flush=True)  # so that it fails here, not when Python ends
         return 0
+    except BrokenPipeError:  # nobody reads the output (… | head), nor the rest that Python writes when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except PreparationError as error:
         message = str(error)
     except OSError as error:

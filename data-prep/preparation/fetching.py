@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import urllib.parse
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import requests
 
+from .archives import reading
 from .errors import PreparationError
 from .locking import locked
 from .parallel import progress
@@ -61,12 +61,10 @@ def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
     """Decompresses a mirror's file and verifies it."""
     partial = file.with_name(file.name + ".partial")
     try:
-        with gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
+        with reading(compressed), gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
             shutil.copyfileobj(packed, unpacked)
         verify(partial, remote, compressed)
         os.replace(partial, file)
-    except (OSError, EOFError, zlib.error) as error:
-        raise PreparationError(f"{compressed}: could not be decompressed ({error}); copy it again") from None
     finally:
         partial.unlink(missing_ok=True)
     return file

@@ -65,6 +65,9 @@ class Stages:
             return
         if self.manifest["stages"].get(name, {"options": options})["options"] != options:
             print(f"{name}: its options have changed; it and the later stages are replaced")
+        outdated = ORDER[ORDER.index(name) :]
+        if links := [path for path in map(self.output.joinpath, outdated) if path.is_symlink()]:
+            raise PreparationError(f"{links[0]} is a link, which a new folder would replace; remove it")
         start = time.perf_counter()
         partial = self.output / f".{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
@@ -79,11 +82,11 @@ class Stages:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        for outdated in ORDER[ORDER.index(name) :]:
-            self.manifest["stages"].pop(outdated, None)
+        for later in outdated:
+            self.manifest["stages"].pop(later, None)
         self._save()
-        for outdated in ORDER[ORDER.index(name) :]:
-            shutil.rmtree(self.output / outdated, ignore_errors=True)
+        for later in outdated:
+            shutil.rmtree(self.output / later, ignore_errors=True)
         partial.rename(self.output / name)
         seconds = round(time.perf_counter() - start, 1)
         entry = {"options": options, "counts": counts, "seconds": seconds, "files": files}

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from user_dir.errors import InputError
-from user_dir.files import write
+from user_dir.files import folder_beside, write
 
 
 def test_two_at_a_time(tmp_path):
@@ -44,6 +44,12 @@ def test_a_full_disk_is_named_by_the_file_that_it_lacks(tmp_path):
 
     with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/x.en'"):
         write(tmp_path / "x.en", fill)
+
+
+def test_a_full_disk_is_named_by_the_folder_that_it_lacks(tmp_path):
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/export'"):
+        with folder_beside(tmp_path / "export") as folder:
+            raise OSError(errno.ENOSPC, "No space left on device", f"{folder}/model/bpe")
 
 
 def test_a_missing_folder_is_named_not_a_temporary_file(tmp_path):

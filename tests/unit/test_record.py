@@ -1,7 +1,9 @@
 """record.py: the time of a training that was interrupted, one corpus for all starts, kept scores, and the machine."""
 
+import errno
 import json
 import os
+import pathlib
 import platform
 import re
 import subprocess
@@ -72,6 +74,20 @@ def test_a_damaged_list_of_starts_is_one_line(tmp_path):
     (tmp_path / "starts.jsonl").write_text('{"commit": "1"}\n{"com')
     with pytest.raises(SystemExit, match="record.py: .*starts.jsonl is damaged .*: remove the line"):
         record.begin(tmp_path, tmp_path / "no-data", ["recipe.sh"])
+
+
+def test_a_start_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, monkeypatch):
+    record.begin(tmp_path, tmp_path / "data-bin", ["a.sh"])
+    before = (tmp_path / "starts.jsonl").read_text()
+
+    def full(path, text, **options):
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left on device: '.*starts.jsonl'"):
+        record.begin(tmp_path, tmp_path / "data-bin", ["a.sh"])
+    assert (tmp_path / "starts.jsonl").read_text() == before
 
 
 def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):

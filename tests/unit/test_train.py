@@ -1,6 +1,7 @@
 """examples/train.py: which trainings count as done. That it runs them is in integration/test_trainings.py."""
 
 import argparse
+import errno
 import sys
 
 import pytest
@@ -17,6 +18,18 @@ def test_a_training_that_was_killed_is_not_recorded(tmp_path):
     assert train.finish(job) == "ended with status -9; see the end of row.1.log" and not training.record.exists()
     job.process.returncode = 0
     assert train.finish(job) is None and read_record(training.record) == {"row": "row", "seed": 1}
+
+
+def test_others_go_on_if_a_record_cannot_be_written(tmp_path, monkeypatch):
+    training = argparse.Namespace(record=tmp_path / "row.1.json", row="row", run=tmp_path)
+    (tmp_path / "run.json").write_text('{"seed": 1}')
+
+    def full(path, record):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(train, "write_record", full)
+    job = argparse.Namespace(training=training, process=argparse.Namespace(returncode=0))
+    assert train.finish(job) == f"[Errno 28] No space left on device: '{tmp_path}/row.1.json'"
 
 
 def test_as_many_at_a_time_as_asked(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         refuse_search(**settings)
         write_text(output, json.dumps(settings) + "\n")
-    except InputError as error:
+    except (InputError, OSError) as error:
         sys.exit(f"search_settings: {error}")
 
 

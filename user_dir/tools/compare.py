@@ -52,7 +52,12 @@ def main(arguments: list[str] | None = None) -> None:
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import enables its debugging messages
     new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
     refuse_output(args.output)
+    output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
+    page, picture = (output.with_name(output.name + ending) for ending in (".md", ".png"))
     systems, used = read_systems(args)
+    read = [run.path for system in systems for run in system.runs]
+    for path in (page, picture):
+        refuse_output(path, filter(None, [args.reference, args.lengths_of, *read]))
     parts = buckets(args.lengths_of, systems[0].runs[0].references, args.bounds)
     rows, signature = differences(systems, used, args.test)
     lengths_of = str(args.lengths_of or "the reference")
@@ -60,11 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
     sides = "one-sided, whose .025 is the .05 of the other tests" if args.test == "bootstrap" else "two-sided"
     text += signatures(used, args.reference) + f"\n- p, other sentences: paired {args.test}, {sides}, `{signature}`\n"
     text += "".join(f"- {system.name}: {', '.join(str(run.path) for run in system.runs)}\n" for system in systems)
-    output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
-    save(draw(systems, used["sacreBLEU"], parts, lengths_of), output.with_name(output.name + ".png"))
-    write_text(output.with_name(output.name + ".md"), text)
+    save(draw(systems, used["sacreBLEU"], parts, lengths_of), picture)
+    write_text(page, text)
     print(text)
-    print(f"{output}.md, {output}.png")
+    print(f"{page}, {picture}")
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
     if output.exists() and not (output / FACTS).exists():
         raise InputError(f"{output} exists: remove it, or name another folder")
     refuse_missing_folder(output)
+    output = output.resolve()  # so that a link to another disk stays one
     exported = fingerprint(path)  # before the file is read, because a training may replace it meanwhile
     found, model, task = specification(path, data)
     kind = type("LoadedModel", (Converter,), {"_load": lambda self: found})

@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tqdm(total=total, unit=" lines", delay=2, leave=False, disable=hidden or None) as bar:
         parts = translated(translator, lines, chunk, bar, args)
         if args.output:
-            write(args.output, lambda partial: save(parts, partial))
+            write(args.output, lambda partial: save(parts, partial), [args.checkpoint, *args.ensemble])
         else:
             for part in parts:
                 sys.stdout.buffer.write(part)

@@ -1,12 +1,13 @@
 """Makes checkpoint_last.pt resumable after a crash, and any checkpoint with another number of processes.
 
-If a training is killed while it saves, checkpoint_last.pt may be half written. fairseq copies it from the checkpoint
-saved before, which is complete, because that is written under another name and then renamed. If a training continues
-with another number of processes, the position in the epoch is wrong: it counts the batches of one process, and fairseq
-does not convert the count.
+fairseq renames a checkpoint when it is complete, but then copies it to checkpoint_last.pt. If a training without this
+package is killed meanwhile, or if the power fails, that file may be half written; the newest complete checkpoint then
+replaces it. If a training continues with another number of processes, the position in the epoch is wrong: it counts the
+batches of one process, and fairseq does not convert the count.
 """
 
 import logging
+import os
 import pathlib
 import re
 import shutil
@@ -79,10 +80,20 @@ def repair(last: pathlib.Path) -> None:
         reason = "is half written, and there is no complete checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
     newest = max(complete, key=lambda path: load(path)["optimizer_history"][-1]["num_updates"])
-    partial = last.with_name(last.name + ".tmp")
-    shutil.copyfile(newest, partial)
-    partial.replace(last)
+    copy_whole(newest, last)
     logger.warning(f"{last} was half written, as after a crash; it is now a copy of {newest.name}")
+
+
+def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite: bool = True) -> bool:
+    """Replaces fairseq's PathManager.copy, which writes over checkpoint_last.pt and checkpoint_best.pt in place.
+
+    If it is killed, they are half written, and commands that have mapped the earlier file into memory (files.load)
+    crash.
+    """
+    partial = f"{target}.tmp"
+    shutil.copyfile(source, partial)
+    os.replace(partial, target)
+    return True
 
 
 def processes_of(path: pathlib.Path) -> int | None:

@@ -4,6 +4,8 @@ import errno
 import itertools
 import re
 import shutil
+import subprocess
+import sys
 
 import prepare
 import pytest
@@ -209,3 +211,10 @@ def test_list(capsys):
     listing = capsys.readouterr().out
     expected = "tatoeba:|en-fr, en-es (either direction)|CC BY 2.0 FR|tatoeba.org|multi30k:|de-en"
     assert not [words for words in expected.split("|") if words not in listing]
+
+
+def test_nobody_reads_the_output():
+    command = [sys.executable, prepare.__file__, "--list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", 141)

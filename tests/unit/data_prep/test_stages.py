@@ -68,3 +68,15 @@ def test_folders_of_others_are_not_replaced(tmp_path):
     with pytest.raises(PreparationError, match="choose another --output"):
         Recorder(tmp_path).run()
     assert (tmp_path / "raw" / "thesis.tex").exists()
+
+
+def test_a_link_is_refused_before_the_work(tmp_path):
+    """A folder could not take its name. A finished stage may lie elsewhere."""
+    recorder = Recorder(tmp_path / "out")
+    recorder.run()
+    (tmp_path / "out/bpe").rename(tmp_path / "bpe")
+    (tmp_path / "out/bpe").symlink_to(tmp_path / "bpe")
+    assert recorder.run() == []
+    with pytest.raises(PreparationError, match="out/bpe is a link, .*; remove it"):
+        recorder.run(tok=1)
+    assert recorder.done == [] and recorder.run() == []

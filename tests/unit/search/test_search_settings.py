@@ -1,5 +1,6 @@
 """The settings of beam search that a run keeps: what is written, who takes it, and what is refused."""
 
+import errno
 import json
 import shutil
 
@@ -108,3 +109,12 @@ def test_a_file_of_another_kind_is_refused(run, text, capsys):
     with pytest.raises(SystemExit) as stop:
         translate.main([str(path), "w1", *data])
     assert "search.json" in str(stop.value) and "\n" not in str(stop.value)
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(search_settings, "write_text", full)
+    with pytest.raises(SystemExit, match="search_settings: .*No space left on device: '.*search.json'"):
+        search_settings.main([str(tmp_path / "search.json")])

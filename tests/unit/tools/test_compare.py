@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 import re
+import shutil
 import statistics
 import types
 
@@ -167,6 +168,17 @@ def test_bad_comparison_is_one_line(files, refusal, options, words):
     options = ["--output", files.folder / "report", *(named.get(word, word) for word in options.split())]
     assert re.match(f"nmt-compare: .*{words}", refusal(compare.main, *options, "--reference", files.reference))
     assert not list(files.folder.glob("report*"))
+
+
+def test_neither_an_input_nor_a_folder_is_written_over(files, refusal):
+    """Both files are refused before the scores."""
+    shutil.copy(files.reference, files.folder / "reference.md")
+    (files.folder / "taken.md").mkdir()
+    system = ["--system", "a", files.plain(0.4, 1), "--system", "b", files.plain(0.2, 1), "--target-lang", "en"]
+    given = [*system, "--reference", files.folder / "reference.md", "--output"]
+    assert "reference.md is the input: name another" in refusal(compare.main, *given, files.folder / "reference")
+    assert "taken.md is a folder: name a file in it" in refusal(compare.main, *given, files.folder / "taken")
+    assert not [*files.folder.glob("*.png")]
 
 
 def test_different_test_sets(files, refusal):

@@ -315,3 +315,11 @@ def test_the_papers_length_penalty(tmp_path, capsys):
     tool.main([*words, str(tmp_path / "ct2")])
     assert "does not compute the run's --lenpen-form vaswani: " in capsys.readouterr().err
     assert json.loads((tmp_path / "ct2/translator.json").read_text())["search"] == {"beam": 2}
+
+
+def test_a_link_stays_one(tmp_path):
+    """To the disk where the folder is."""
+    (tmp_path / "link").symlink_to("folder")
+    for _ in range(2):
+        exported(OLD / "vaswani_transformer.pt", OLD / "data-bin", tmp_path / "link")
+        assert (tmp_path / "link").is_symlink() and sorted(os.listdir(tmp_path)) == ["folder", "link"]

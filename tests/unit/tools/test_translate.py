@@ -107,6 +107,12 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
     assert (tmp_path / "text").read_text() == "T1(w1)\nT1(w2)\n"
 
 
+def test_a_model_is_not_replaced_by_its_translations(model, echo, tmp_path, refusal):
+    assert "checkpoint.pt is the input: name another file to write" in refusal(
+        tool.main, *model, "w1", "--output", model[0]
+    )
+
+
 def test_prompt(model, echo, monkeypatch, capsysbinary):
     """Each line is answered before the next one is asked for; the prompt does not mix with the translations."""
     asked, translated = [], tool.translated

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.file_io import PathManager
 from torch import distributed
 
 from user_dir.errors import InputError
@@ -130,3 +131,14 @@ def test_another_file_of_other_processes(prepare, tmp_path, option):
     torch.save(state(4, 1), tmp_path / "checkpoint_last.pt")  # --continue-once has no effect any more
     prepare(task=task, continue_once=str(tmp_path / "two.pt"))
     assert task.get_batch_iterator is len
+
+
+def test_fairseqs_copy_is_whole_at_any_time(tmp_path):
+    """A command that reads the earlier file, perhaps as mapped memory, goes on reading that one."""
+    new, last = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    new.write_bytes(b"new")
+    last.write_bytes(b"before")
+    with open(last, "rb", buffering=0) as read:
+        assert PathManager.copy(str(new), str(last), overwrite=True)
+        assert (read.read(), last.read_bytes()) == (b"before", b"new")
+    assert {*tmp_path.iterdir()} == {new, last}
