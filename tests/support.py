@@ -176,11 +176,12 @@ CODES = "#version: 0.2\nw 1</w>\nw 2</w>\n"
 
 
 def write_preparation(data, languages=("src", "tgt"), codes=CODES, lowercase=False, separate=False, **tokens):
-    """Writes data-prep's files beside the data-bin folder `data`: bpe/codes, and the part of manifest.json in use."""
+    """Makes the folder `data`, and beside it data-prep's bpe/codes and the part of manifest.json that is used."""
     stages = {"tok": {"options": {"lowercase": lowercase, **tokens}}, "bpe": {"options": {"separate": separate}}}
     manifest = {"stages": stages, "source language": languages[0], "target language": languages[1]}
     (data.parent / "manifest.json").write_text(json.dumps(manifest))
-    (data.parent / "bpe").mkdir(exist_ok=True)
+    for folder in (data, data.parent / "bpe"):
+        folder.mkdir(exist_ok=True)
     for name in [f"codes.{language}" for language in languages] if separate else ["codes"]:
         (data.parent / "bpe" / name).write_text(codes)
     return data.parent / "manifest.json"

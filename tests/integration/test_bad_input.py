@@ -337,26 +337,26 @@ def test_checkpoints(refused, trained, tmp_path, family, more, words):
 
 def test_branch_weights_of_another_form(saved, new_task):
     """The parameters have the same names and shapes, but κ and α would be read as logits, or logits as κ and α."""
-    _, path, _ = saved("weighted_transformer_tiny", name="simplex.pt")
-    model, softmax, _ = saved("weighted_transformer_tiny", branch_weights="softmax")
-    _, begun_elsewhere, _ = saved("weighted_transformer_tiny", branch_weights="softmax", branch_weights_init="random")
-    training = argparse.Namespace(save_dir="elsewhere", ddp_backend="legacy_ddp", store_ema=False)
-    task = new_task()
-    for same in (softmax, begun_elsewhere):
-        training.restore_file = str(same)
-        first_checkpoint.refuse_checkpoints(training, task, model)
-    state = torch.load(softmax)
+    arch, form = "weighted_transformer_tiny", {"branch_weights": "softmax"}
+    model, same, _ = saved(arch, **form)
+    _, begun_elsewhere, _ = saved(arch, name="elsewhere.pt", branch_weights_init="random", **form)
+    _, simplex, _ = saved(arch, name="simplex.pt")
+    state, diverged = torch.load(same), same.with_name("nan.pt")
     for tensor in state["model"].values():
-        tensor.fill_(float("nan"))  # which a diverged training saved: no two of them are equal
-    torch.save(state, softmax.with_name("nan.pt"))
-    training.restore_file = str(softmax.with_name("nan.pt"))
-    first_checkpoint.refuse_checkpoints(training, task, model)
-    training.restore_file = str(path)
+        tensor.fill_(float("nan"))  # no two of them are equal
+    torch.save(state, diverged)
+
+    def check(path, store_ema=False):
+        given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema}
+        training = argparse.Namespace(restore_file=str(path), **given)
+        first_checkpoint.refuse_checkpoints(training, new_task(), model)
+
+    for path in (same, begun_elsewhere, diverged):
+        check(path)
     with pytest.raises(InputError, match="simplex.pt .*--branch-weights simplex.: with --branch-weights softmax its"):
-        first_checkpoint.refuse_checkpoints(training, task, model)
-    training.restore_file, training.store_ema = str(softmax), True
+        check(simplex)
     with pytest.raises(InputError, match="no moving average .*: omit --store-ema"):
-        first_checkpoint.refuse_checkpoints(training, task, model)
+        check(same, store_ema=True)
 
 
 def test_a_model_without_our_options():

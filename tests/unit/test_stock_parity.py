@@ -18,24 +18,19 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(params=OPTIONS)
-def pair(request, build):
-    stock, ours = build(STOCK, **OPTIONS[request.param]), build(OURS, **OPTIONS[request.param])
-    for model in (stock, ours):
-        for parameter in model.parameters():  # initial biases are zeros: nothing would notice them missing
-            if parameter.dim() == 1:
-                torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
-    return stock, ours
-
-
 def test_same_names_and_initial_weights(build):
     stock, ours = build(STOCK).state_dict(), build(OURS).state_dict()
     assert list(stock) == list(ours)
     assert all(torch.equal(stock[name], ours[name]) for name in stock)
 
 
-def test_logits_attention_and_gradients(pair, batch):
-    stock, ours = pair
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_logits_attention_and_gradients(build, batch, options):
+    stock, ours = build(STOCK, **options), build(OURS, **options)
+    for model in (stock, ours):
+        for parameter in model.parameters():  # initial biases are zeros: nothing would notice them missing
+            if parameter.dim() == 1:
+                torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
     real = batch["prev_output_tokens"].ne(1)
     (logits, extra), (our_logits, our_extra) = stock(**batch), ours(**batch)
     torch.testing.assert_close(our_logits[real], logits[real], atol=1e-5, rtol=0)

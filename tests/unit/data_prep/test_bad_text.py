@@ -8,7 +8,7 @@ import prepare
 import pytest
 from preparation.cleaning import LONGEST_WORD
 from unit.data_prep.support import sentences
-from unit.data_prep.test_prepare import run
+from unit.data_prep.test_prepare import assert_refused, run
 
 LONG = "x" * 10_000_000
 # A source sentence, the tokens that are made of it (None: the pair is left out), and a mark that finds it.
@@ -118,10 +118,9 @@ def test_refused_in_one_line(capsys, tmp_path, kind):
     for name, content in (("a.fr", first), ("b.en", second), ("one", b"one\n")):
         (tmp_path / name).write_bytes(content)
     more = [word.format(folder=tmp_path) for word in more]
-    status, line = run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en", *more)
-    assert status == 1 and line.startswith("prepare.py: ") and line.count("\n") == 1
-    assert re.search(words, line)
-    assert not (tmp_path / "out").exists()
+    outcome = run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en", *more)
+    assert_refused(outcome, tmp_path)
+    assert re.search(words, outcome[1])
 
 
 EXISTS = "a file of this name exists; name another folder"

@@ -1,6 +1,5 @@
 """Downloads from a server of the test's own: resumed, verified, once, and what is said when they fail."""
 
-import contextlib
 import gzip
 import hashlib
 import http.server
@@ -61,8 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(fetching, "pip_settings", dict)  # asking pip takes most of a second
-    with contextlib.closing(Server()) as running:
-        running.close = running.server_close
+    with Server() as running:
         threading.Thread(target=running.serve_forever, args=[0.02], daemon=True).start()
         yield running
         running.shutdown()

@@ -276,7 +276,6 @@ def test_sentences_with_equal_scores_or_without_numbers_are_searched_as_by_fairs
     torch.manual_seed(1)
     log_probs, scores = torch.randn(6, 4, 1000), torch.randn(6, 4)
     log_probs[1], scores[1], log_probs[4, :, 5:50] = log_probs[1].round(), 0, math.nan
-    monkeypatch.setattr(generator, "LARGE", 0)
     found, searched = best_words(log_probs, scores, 8), []
     monkeypatch.setattr(generator, "best_of_all", lambda *args: searched.append(len(args[1])) or best_of_all(*args))
     best, word, beam = best_words(log_probs, scores, 8)

@@ -17,7 +17,6 @@ CODES = "#version: 0.2\ni l</w>\nf a\nfa i\nfai t</w>\nI l</w>\nX Y</w>\nI X</w>
 @pytest.fixture
 def respelled(tmp_path):
     """respelled(line, characters): for a model that knows them."""
-    (tmp_path / "data-bin").mkdir()
     write_preparation(tmp_path / "data-bin", ("fr", "en"), CODES, normalise=False)
     text = PreparedText(preparation_of(tmp_path / "data-bin"), "fr", "en")
     return lambda line, characters: Respelling(text, characters)(line)

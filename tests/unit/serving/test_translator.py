@@ -170,7 +170,6 @@ def test_sentences_are_translated_one_by_one(files):
 def test_where_sentences_end(tmp_path, language, sentences):
     """Each in the form of its language, and of English in unknown ones; never after an abbreviation."""
     pytest.importorskip("sentencex")
-    (tmp_path / "data-bin").mkdir()
     write_preparation(tmp_path / "data-bin", (language, "en"))
     text = PreparedText(preparation_of(tmp_path / "data-bin"), language, "en")
     between = "" if language == "ja" else "  "
@@ -193,7 +192,6 @@ def test_where_sentences_end(tmp_path, language, sentences):
 )
 def test_text_comes_back_as_it_was(tmp_path, language, text):
     """But for quotation marks, which are normalised."""
-    (tmp_path / "data-bin").mkdir()
     write_preparation(tmp_path / "data-bin", (language, language))
     prepared = PreparedText(preparation_of(tmp_path / "data-bin"), language, language)
     assert prepared.decode(prepared.encode(text)) == text.replace("« ", '"').replace(" »", '"')

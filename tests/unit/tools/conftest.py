@@ -4,12 +4,8 @@ import logging
 import random
 
 import pytest
-import torch
 from fairseq.logging import progress_bar
 from sacremoses import MosesTokenizer
-
-from user_dir.tools import ablate_branch_weights as ablation
-from user_dir.weighted.heads import branched_blocks
 
 WORDS = 'the a state-of-the-art cat dog doesn\'t sees well-known "books" , 3.5 % in (Paris) and runs'.split()
 
@@ -123,18 +119,3 @@ def steps():
         },
         "train": {110: {"loss": 9.5, "ppl": 500.0, "wps": 4500.0, "lr": 1e-3, "wall": 50.0}},
     }
-
-
-@pytest.fixture
-def trained(saved):
-    """trained(arch, **options): as `saved`, with random branch weights that are on the simplex."""
-
-    def trained(arch, **options):
-        model, path, data = saved(arch, **options)
-        for block in branched_blocks(model).values():
-            ablation.replace(block, ablation.random(7))
-        state = torch.load(path)
-        torch.save({**state, "model": model.state_dict()}, path)
-        return model, path, data
-
-    return trained

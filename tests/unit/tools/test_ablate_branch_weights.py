@@ -41,11 +41,11 @@ def test_random_weights_are_uniform_on_the_simplex():
 
 
 @pytest.fixture
-def subset(trained, dictionary, tmp_path):
+def subset(saved, dictionary, tmp_path):
     """subset(): model, checkpoint, data folder with a test set of eleven pairs and raw/ beside it; their tokens."""
 
     def subset(**preparation):
-        model, path, data = trained("weighted_transformer_base")
+        model, path, data = saved("weighted_transformer_base", branch_weights_init="random")
         lines = [" ".join(f"w{(i * j) % 46}" for j in range(1, 4 + i % 5)) for i in range(11)]
         write_preparation(data, **preparation)
         (tmp_path / "raw").mkdir()

@@ -19,29 +19,16 @@ from user_dir.transformer.architectures import FAMILIES  # noqa: E402
 from support import CODES, heads_by_equation, write_preparation  # noqa: E402
 
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
-
-
-@pytest.fixture
-def model(build):
-    """model(family, **options): with large random weights, so that no weight is near uniform."""
-
-    def model(family, **options):
-        model = build(f"{family}_base", **options)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.5)
-        return model
-
-    return model
-
-
 RESTRICTED = {"restricted_attention": "both", "neighbourhood": 3}
 MODELS = [(family, {}) for family in FAMILIES] + [(family, RESTRICTED) for family in [*FAMILIES][:2]]
 
 
 @pytest.mark.parametrize("kind", ATTENTIONS)
 @pytest.mark.parametrize("family, options", MODELS)
-def test_weights(model, family, options, kind):
-    model = model(family, **options)
+def test_weights(build, family, options, kind):
+    model = build(f"{family}_base", **options)
+    for parameter in model.parameters():  # large and random, so that no weight is near uniform
+        torch.nn.init.normal_(parameter, std=0.5)
     _, attention = attentions_of(model, kind)
     inputs = {}
     attention.register_forward_pre_hook(lambda module, args, kwargs: inputs.update(kwargs, args=args), with_kwargs=True)

@@ -18,9 +18,9 @@ LOGS = [("simple", {"branches": 1}, SELF), ("simple", BOTH, ALL), ("json", BOTH,
 
 
 @pytest.mark.parametrize("log_format, options, columns", LOGS)
-def test_read_run(trained, fairseq_log, tmp_path, log_format, options, columns):
+def test_read_run(build, fairseq_log, tmp_path, log_format, options, columns):
     """The log as fairseq's own classes write it while a model trains."""
-    model, _, _ = trained("weighted_transformer_base", **options)
+    model = build("weighted_transformer_base", branch_weights_init="random", **options)
     points = {updates: {**logged(model), "wall": 7.0} for updates in (900, 1000)}
     fairseq_log(tmp_path / "train.log", log_format, {"train_inner": points})
     for run in (tmp_path, tmp_path / "train.log"):
@@ -40,8 +40,8 @@ def logged(model):
         return values.get_smoothed_values()
 
 
-def test_picture(trained, fairseq_log, tmp_path, capsys):
-    model, _, _ = trained("weighted_transformer_base")
+def test_picture(build, fairseq_log, tmp_path, capsys):
+    model = build("weighted_transformer_base")
     fairseq_log(tmp_path / "train.log", "simple", {"train_inner": {50: logged(model), 100: logged(model)}})
     plot.main([str(tmp_path), "--output", str(tmp_path / "weights.png")])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")

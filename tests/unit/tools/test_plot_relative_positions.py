@@ -1,6 +1,5 @@
 """python -m user_dir.tools.plot_relative_positions: what it reads, the picture, one clear line on bad input."""
 
-import argparse
 import math
 
 import pytest
@@ -12,18 +11,16 @@ from user_dir.tools import plot_relative_positions as tool  # noqa: E402
 
 
 @pytest.fixture
-def checkpoint(build, tmp_path):
-    """checkpoint(family, **options): a file as fairseq writes it, of an untrained model; and the model."""
+def checkpoint(saved):
+    """checkpoint(family, **options): as `saved`, with the options that fairseq always saves, and with random biases."""
 
     def checkpoint(family="relative_transformer", **options):
-        model = build(f"{family}_base", **options)
+        names = ("encoder_normalize_before", "decoder_normalize_before", "layernorm_embedding", "no_scale_embedding")
+        model, path, _ = saved(f"{family}_base", **{**dict.fromkeys(names, False), **options})
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 torch.nn.init.normal_(parameter)
-        names = ("encoder_normalize_before", "decoder_normalize_before", "layernorm_embedding", "no_scale_embedding")
-        config = argparse.Namespace(**{name: options.get(name, False) for name in names})
-        path = tmp_path / "checkpoint.pt"
-        torch.save({"model": model.state_dict(), "cfg": {"model": config}}, path)
+        torch.save(torch.load(path) | {"model": model.state_dict()}, path)
         return path, model
 
     return checkpoint

@@ -167,5 +167,5 @@ def test_bad_input(files, parsed, refusal, capsys, options, parts):
     files.write("cut", [f"H-1\t-0.1\t{GOLD}"])
     paths = [option if option.startswith("--") else files.folder / option for option in options]
     message = refusal(score_parses.main, *paths)
-    assert message.startswith("nmt-score-parses: ") and all(part in message for part in parts)
+    assert all(part in message for part in parts)
     assert not capsys.readouterr().out and not (files.folder / "out").exists()

@@ -108,9 +108,7 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
 
 
 def test_a_model_is_not_replaced_by_its_translations(model, echo, tmp_path, refusal):
-    assert "checkpoint.pt is the input: name another file to write" in refusal(
-        tool.main, *model, "w1", "--output", model[0]
-    )
+    refusal(tool.main, *model, "w1", "--output", model[0], match="checkpoint.pt is the input: name another file")
 
 
 def test_prompt(model, echo, monkeypatch, capsysbinary):

@@ -23,7 +23,6 @@ TEXT = [" ".join(LETTERS.choices(WORDS, k=LETTERS.randint(1, 9))) for _ in range
 @pytest.fixture
 def prepared(tmp_path):
     """prepared(**options): the training set of a task with these options, and its dictionary; data-prep's folder."""
-    (tmp_path / "data-bin").mkdir()
     write_preparation(tmp_path / "data-bin", ("xx", "yy"))
     with open(tmp_path / "bpe/codes", "w") as file:
         learn_bpe(io.StringIO("\n".join(TEXT)), file, 80, min_frequency=1)
