@@ -7,7 +7,6 @@ batches of one process, and fairseq does not convert the count.
 """
 
 import logging
-import os
 import pathlib
 import re
 import shutil
@@ -17,6 +16,7 @@ from torch import distributed
 
 from ..checkpoints.files import load, saved_options
 from ..errors import InputError
+from ..files import write
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +90,7 @@ def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite
     If it is killed, they are half written, and commands that have mapped the earlier file into memory (files.load)
     crash.
     """
-    partial = f"{target}.tmp"
-    shutil.copyfile(source, partial)
-    os.replace(partial, target)
+    write(pathlib.Path(target), lambda partial: shutil.copyfile(source, partial))
     return True
 
 

@@ -135,10 +135,11 @@ def test_another_file_of_other_processes(prepare, tmp_path, option):
 
 def test_fairseqs_copy_is_whole_at_any_time(tmp_path):
     """A command that reads the earlier file, perhaps as mapped memory, goes on reading that one."""
-    new, last = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    new, last, disk = (tmp_path / name for name in ("checkpoint1.pt", "checkpoint_last.pt", "disk.pt"))
     new.write_bytes(b"new")
+    last.symlink_to(disk)  # which stays, as with fairseq's copy
     last.write_bytes(b"before")
     with open(last, "rb", buffering=0) as read:
         assert PathManager.copy(str(new), str(last), overwrite=True)
         assert (read.read(), last.read_bytes()) == (b"before", b"new")
-    assert {*tmp_path.iterdir()} == {new, last}
+    assert last.is_symlink() and {*tmp_path.iterdir()} == {new, last, disk}
