@@ -343,7 +343,7 @@ def test_branch_weights_of_another_form(saved, new_task):
     _, simplex, _ = saved(arch, name="simplex.pt")
     state, diverged = torch.load(same), same.with_name("nan.pt")
     for tensor in state["model"].values():
-        tensor.fill_(float("nan"))  # no two of them are equal
+        tensor.fill_(float("nan"))  # which a diverged training saved: no two of them are equal
     torch.save(state, diverged)
 
     def check(path, store_ema=False):

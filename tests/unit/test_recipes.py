@@ -219,6 +219,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("multi30k_published.sh", {"TARGET": "en"}, ["SOURCE and TARGET are both en"]),
         ("wmt14.sh", {"UPDATES": 0}, ["UPDATES is 0", "at least 1"]),
         ("iwslt14.sh", {"NODES": 2, "NODE_RANK": 2}, ["NODE_RANK is 2", "counted from 0"]),
+        ("iwslt14.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("quickstart.sh", {"MINUTES": "7,5"}, ["MINUTES is 7,5", "number above 0, such as 7 or 0.5"]),
         ("quickstart.sh", {"MINUTES": "0.0"}, ["MINUTES is 0.0", "above 0"]),
         ("g2p.sh", {"SOURCE": "en"}, ["SOURCE=en", "fre, hun and kor"]),

@@ -37,16 +37,14 @@ OTHERWISE = {
     "many rows": (torch.no_grad, torch.ones(65, 600), torch.ones(500, 600)),
     "a small matrix": (torch.no_grad, torch.ones(4, 512), torch.ones(512, 512)),
     "other numbers": (torch.no_grad, torch.ones(4, 600).bfloat16(), torch.ones(500, 600).bfloat16()),
-    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), torch.ones(4, 600), torch.ones(500, 600)),
 }
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_left_to_torch(plain_calls, case):
     mode, x, weight = OTHERWISE[case]
     with mode():
-        assert linear(x, weight).dtype == (x @ weight.T).dtype
+        linear(x, weight)
     assert plain_calls == [tuple(x.shape)]
 
 
@@ -64,6 +62,12 @@ def test_a_transposed_position_is_one_product(plain_calls, rows):
     x, weight = torch.randn(1, rows, 600).transpose(0, 1), torch.randn(50, 600)
     torch.testing.assert_close(linear(x, weight), x @ weight.T, atol=1e-4, rtol=1e-4)
     assert plain_calls == [(rows, 600)]
+
+
+def test_autocast_is_left_to_torch(plain_calls):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert linear(torch.ones(4, 600), torch.ones(500, 600)).dtype == torch.bfloat16
+    assert plain_calls == [(4, 600)]
 
 
 @pytest.mark.parametrize("arch", ["vaswani_transformer_base", "weighted_relative_transformer_base"])

@@ -41,7 +41,7 @@ def logged(model):
 
 
 def test_picture(build, fairseq_log, tmp_path, capsys):
-    model = build("weighted_transformer_base")
+    model = build("weighted_transformer_base", branch_weights_init="random")
     fairseq_log(tmp_path / "train.log", "simple", {"train_inner": {50: logged(model), 100: logged(model)}})
     plot.main([str(tmp_path), "--output", str(tmp_path / "weights.png")])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")

@@ -36,9 +36,13 @@ def test_dropout_is_the_papers(size, dropout):
     assert parse("--arch", f"vaswani_transformer_{size}").dropout == dropout
 
 
-def test_the_tiny_size():
-    """Multi30k's transformer_tiny of Wu et al. 2021; test_recipes.py has the sizes that fairseq names, too."""
+def test_sizes_of_fairseqs_recipes():
+    """Multi30k's transformer_tiny of Wu et al. 2021, and fairseq's transformer_iwslt_de_en."""
     assert SIZES["tiny"] == (4, 128, 256, 4, 0.1)
+    assert SIZES["big_en_fr"][:4] == SIZES["big"][:4]
+    stock = parse("--arch", "transformer_iwslt_de_en")
+    names = "layers embed_dim ffn_embed_dim attention_heads".split()
+    assert SIZES["iwslt_de_en"] == (*(getattr(stock, f"encoder_{name}") for name in names), stock.dropout)
 
 
 def test_decoder_follows_encoder_widths_as_in_fairseq():
