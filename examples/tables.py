@@ -4,10 +4,11 @@
     python examples/tables.py --check    # writes nothing, and fails if a page is older than its records
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed
-where they differ. Besides the scores of a record there is the lowest validation loss. A difference is from the first
-row with the same data, over the seeds that both have; p is of a paired t-test over them. The table "families" has a row
-for each family, and a column for each `front_page` entry of a group, with the last of its scores. The table "commands"
-has the records of tests/benchmarks/commands.py.
+where they differ. Besides the scores of a record there are the lowest validation loss, and the number of updates after
+which it was as low as the first row's lowest with the same seed. A difference is from the first row with the same data,
+over the seeds that both have; p is of a paired t-test over them. The table "families" has a row for each family, and a
+column for each `front_page` entry of a group, with the last of its scores. The table "commands" has the records of
+tests/benchmarks/commands.py.
 """
 
 import pathlib
@@ -28,6 +29,7 @@ from user_dir.tools.shared.records import read_record
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
+REACHED = "updates to the first row's loss"  # the lowest one
 SPEEDS = "tests/benchmarks/results"
 EMPTY = "No training of this table has ended yet.\n"
 
@@ -40,8 +42,8 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
         return EMPTY
     every = [record for seeds in records.values() for record in seeds]
     found = {name: [value for record in every if (value := score(record, name)) != ""] for name in described["scores"]}
-    names = [name for name, values in found.items() if values]
-    numbers = {name for name in names if isinstance(found[name][0], float)}
+    names = [name for name, values in found.items() if values or name == REACHED]
+    numbers = {name for name in names if found[name] and isinstance(found[name][0], float)}
     compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
     head, lines = ["training", "seeds", "updates", *compared, *["published"] * bool(published)], []
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
@@ -52,6 +54,9 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
             line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]
             for name in names:
+                if name == REACHED:
+                    line.append(reached(seeds, first))
+                    continue
                 values, digits = [score(record, name) for record in seeds], 3 if name == LOSS else 2
                 line.append(over_seeds(values, digits))
                 if name in numbers:
@@ -137,6 +142,16 @@ def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> 
     gain = f"{statistics.mean(one.values()) - statistics.mean(other.values()):+.{digits}f}".replace("-", "−")
     p = paired(one, other)
     return gain if p is None else f"{gain}, {p_value(p)}"
+
+
+def reached(ours: list[dict], theirs: list[dict]) -> str:
+    """After how many updates each of ours had a loss as low as the lowest of theirs with the same seed, or "never"."""
+    lowest, updates = {record["seed"]: score(record, LOSS) for record in theirs}, []
+    for record in ours:
+        if record["seed"] in lowest:
+            low = (step["update"] for step in record["validation"] if step["loss"] <= lowest[record["seed"]])
+            updates.append(next((f"{update:,}" for update in low), "never"))
+    return "; ".join(updates)
 
 
 def over_seeds(values: list, digits: int) -> str:

@@ -12,7 +12,7 @@ import tables
 from support import PROJECT
 
 GROUP = {
-    "scores": ["BLEU", "chrF", "sign test"],
+    "scores": ["BLEU", "chrF", "sign test", tables.REACHED],
     "published": {"de": "41.02"},
     "recipe": "a.sh",
     "families": ["one", "other"],
@@ -89,14 +89,18 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     scored |= dict.fromkeys(("fr.one", "fr.other"), ("none", "none"))
     for row, seed in itertools.product(scored, (1, 2)):
         scores = {"BLEU": {"score": scored[row][seed - 1]}, "sign test": {"score": f"p 0.{seed}"}}
-        record = {"seed": seed, "updates": 1000 * seed, "scores": scores}
+        validation = [{"update": 10, "loss": 3.0 if row.endswith("one") else 4.0}]
+        record = {"seed": seed, "updates": 1000 * seed, "scores": scores, "validation": validation}
         (results / f"group.{row}.{seed}.json").write_text(json.dumps(record))
     ((found, text),) = tables.outdated(tmp_path).items()
     assert found == page and text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n")
-    assert "\n| `de.one` | 2 | 1,000–2,000 | 41.00 ± 1.41 |  | p 0.1; p 0.2 | 41.02 |\n" in text
+    assert "\n| `de.one` | 2 | 1,000–2,000 | 41.00 ± 1.41 |  | p 0.1; p 0.2 | 10; 10 | 41.02 |\n" in text
     # the differences are −1 and −0.5: t = −3 with one degree of freedom, p = 1 − 2/π · atan(3)
-    assert "\n| `de.other` | 2 | 1,000–2,000 | 40.25 ± 1.77 | −0.75, 0.205 | p 0.1; p 0.2 | 41.02 |\n" in text
-    assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 |  |\n" in text
+    assert (
+        "\n| `de.other` | 2 | 1,000–2,000 | 40.25 ± 1.77 | −0.75, 0.205 | p 0.1; p 0.2 | never; never | 41.02 |\n"
+        in text
+    )
+    assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 | never; never |  |\n" in text
     page.write_text(text)
     assert not tables.outdated(tmp_path)
     monkeypatch.setattr(sys, "argv", ["tables.py"])
@@ -133,6 +137,18 @@ def test_the_table_of_families(tmp_path):
 def test_a_page_that_names_another_table_is_refused():
     with pytest.raises(KeyError, match="nothing"):
         tables.with_tables("<!-- table nothing -->\n<!-- end -->\n", {"group": GROUP})
+
+
+def test_updates_to_the_first_rows_loss():
+    """Of each seed that both have: 2.0 with seed 1 and 2.5 with seed 2 are the first row's lowest losses."""
+
+    def rows(*losses: tuple[float, ...]) -> list[dict]:
+        validations = [[{"update": 500 * n, "loss": loss} for n, loss in enumerate(row, 1)] for row in losses]
+        return [{"seed": seed, "validation": validation} for seed, validation in enumerate(validations, 1)]
+
+    base = rows((3.0, 2.0, 2.1), (3.0, 2.6, 2.5))
+    assert tables.reached(base, base) == "1,000; 1,500"
+    assert tables.reached(rows((2.1, 2.1, 2.0), (2.6, 2.6, 2.6), (1.0,)), base) == "1,500; never"
 
 
 def test_the_lowest_validation_loss_is_a_score():
