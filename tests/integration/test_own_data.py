@@ -6,6 +6,8 @@ import shlex
 
 import pytest
 
+from user_dir.tools.shared.training_log import read_log
+
 from support import PROJECT, run, training_options
 
 # The page's words that are typed otherwise here: less of everything, and the command's name where it is not installed.
@@ -54,22 +56,30 @@ def test_from_text_to_a_translated_sentence(blocks, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variables", [{}, {"CHOOSE": "bleu", "VALID_PAIRS": "10"}], ids=str)
-def test_the_recipe_for_own_text(checkout, tmp_path, variables):
-    """To the end and again; its last line translates."""
+def test_the_recipe_for_own_text(checkout, tmp_path):
+    """To the end and again; its last line translates. Then on with other text, and a checkpoint chosen by BLEU."""
     words = (["le chat", "ma sœur", "Marie", "un ami"], ["voit", "aime", "connaît"], ["la mer", "Paris", "ce jardin"])
     lines = [" ".join(chosen) + f" {number}." for chosen in itertools.product(*words) for number in range(30)]
     for language, text in (("fr", lines), ("en", [line.upper() for line in lines])):
         (tmp_path / f"mine.{language}").write_text("".join(f"{line}\n" for line in text))
-    command = ["bash", checkout / "examples/own-data.sh", tmp_path / "mine.fr", tmp_path / "mine.en"]
-    env = {"SMOKE": 1, "GPUS": 0, "OUTPUT": tmp_path / "run", **variables}
+    recipe, texts = ["bash", checkout / "examples/own-data.sh"], [tmp_path / "mine.fr", tmp_path / "mine.en"]
+    command, env = [*recipe, *texts], {"SMOKE": 1, "GPUS": 0, "OUTPUT": tmp_path / "run"}
     first, again = (run(*command, cwd=checkout, env=env).stdout for _ in range(2))
     score = (tmp_path / "run/score.txt").read_text()
     assert "BLEU" in score and score in first and score in again and again.count(" is there") == 3
-    assert ("checkpoint_best.pt" in first) == ("CHOOSE" in variables)
     *_, translate = first.splitlines()
     answer = run("bash", "-c", translate.replace("a sentence", "le chat voit la mer 3."), cwd=checkout)
     assert answer.stdout.count("\n") == 1
+
+    (data,) = {*re.findall(r"--output (data/\S+)", first)}
+    for text in texts:
+        text.rename(text.with_stem("other"))
+    env |= {"CHOOSE": "bleu", "VALID_PAIRS": 10, "OUTPUT": tmp_path / "more", "PREPARATION": f"--like {data}"}
+    more = [*recipe, *(text.with_stem("other") for text in texts), "--finetune-from-model", tmp_path / "run/average.pt"]
+    done = run(*more, cwd=checkout, env=env).stdout
+    assert "checkpoint_best.pt" in done and "checkpoint_best.pt" not in first
+    begun = [read_log(tmp_path / name / "train.log")["train_inner"][10]["loss"] for name in ("run", "more")]
+    assert begun[1] < begun[0]
 
 
 def test_the_longer_training_has_options_that_there_are(blocks):
