@@ -33,7 +33,7 @@ def blocks() -> list[str]:
 
 
 def test_from_text_to_a_translated_sentence(blocks, tmp_path):
-    (further,) = [block for block in blocks if "--finetune-from-model" in block]
+    (further,) = [block for block in blocks if "fairseq-train data/other" in block]
     script = "".join([*blocks[1:5], further])
     for typed, here in SMALLER.items():
         assert typed in script
