@@ -60,7 +60,7 @@ class VariantConfig(TransformerConfig):
         "none",
         "replace attention and FFN by weighted branches with an FFN each, in every encoder layer and, in decoder "
         "layers, in the encoder–decoder attention, the masked self-attention or both; the FFNs of an attention have "
-        "width d_ff in total, with both_halves half of it (Ahmed et al. 2017, eq. 5–7)",
+        "width d_ff in total, in the decoder with both_halves half of it (Ahmed et al. 2017, eq. 5–7)",
     )
     branch_residual: ChoiceEnum(["per_branch", "shared", "none"]) = option(
         "per_branch",
