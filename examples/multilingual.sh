@@ -51,9 +51,9 @@ prepare() {
 score_languages() {  # target language, folder of the texts, translations, languages
   local language first=1 lines scored head="" marks="" cells="" signatures=""
   for language in "${@:4}"; do
-    lines=$(wc -l < "$2/$language-en/raw/test.en")
+    lines=$(wc -l < "$2/$language-en/raw/test.en") || return  # in show_and_keep the shell ignores `set -e`
     scored=$(sacrebleu "$2/$language-en/raw/test.${1/mul/$language}" --tokenize none --smooth-method none --force \
-      --format text --width 2 < <(tail -n "+$first" "$3" | head -n "$lines"))
+      --format text --width 2 < <(tail -n "+$first" "$3" | head -n "$lines")) || return
     head+=" BLEU of tokens, $language |" marks+=" ---: |" cells+=" $(cut -d ' ' -f 3 <<< "$scored") |"
     signatures+="- BLEU of tokens, $language: \`${scored%% = *}\`"$'\n'
     first=$((first + lines))

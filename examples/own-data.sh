@@ -49,11 +49,16 @@ fi
 # Relative positions gain BLEU here. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
-in_project() { (cd "$(realpath "$(dirname "$0")/..")" && [ -e "$1" ]); }  # where the steps run
+in_project() { (cd "$(realpath "$(dirname "$0")/..")" && "$@"); }  # where the steps run
 like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
+prepared_with() { [ -n "$like" ] && in_project grep -qs "$1" "$like/manifest.json"; }
 [ -n "$like" ] || preparation=(--bpe-operations "$merges" "${preparation[@]}")
+# prepare.py knows it; recipe.sh translates and scores as these options say.
+! prepared_with '"lowercase": true' || preparation+=(--lowercase)
+! prepared_with '"tokenise": false' || preparation+=(--pretokenised)
 share=--share-all-embeddings
-if [[ " ${preparation[*]} " == *" --separate-bpe "* ]] || { [ -n "$like" ] && ! in_project "$like/bpe/codes"; }; then
+if [[ " ${preparation[*]} " == *" --separate-bpe "* ]] ||
+  { [ -n "$like" ] && ! in_project test -e "$like/bpe/codes"; }; then
   share=--share-decoder-input-output-embed
 fi
 PATIENCE=${PATIENCE:-10}

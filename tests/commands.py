@@ -13,6 +13,7 @@ import os
 import pathlib
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -45,7 +46,8 @@ class Server:
         self.kept = tempfile.TemporaryDirectory()
         self.folder, address = pathlib.Path(self.kept.name), f"{self.kept.name}/socket"
         real = pathlib.Path(sys.executable).parent
-        text = STAND_IN.format(folder=real, script=copied.__file__, address=address)
+        paths = {"folder": real, "script": copied.__file__, "address": address}
+        text = STAND_IN.format(**{name: shlex.quote(str(path)) for name, path in paths.items()})
         for name in ("python", *(path.name for path in real.iterdir() if copied.forwarded(path.name))):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o755)

@@ -81,7 +81,8 @@ def noticed(folder: pathlib.Path, mutant: Mutant) -> bool:
 
 
 def main(words: list[str]) -> None:
-    mutants = read_mutants(words)
+    if not (mutants := read_mutants(words)):  # pytest would run all tests
+        sys.exit(f"mutants.py: no mutant's file or test has {' or '.join(words)} in its name")
     os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     sys.dont_write_bytecode = True  # a file that changes twice a second would be taken for the one before
     import fairseq  # noqa: F401

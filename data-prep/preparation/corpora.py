@@ -198,6 +198,8 @@ def _fault(record: dict) -> str | None:
             return f"{file} has to be the name of a file, without folders, and its sha256 64 letters and digits"
     for pair, entry in record["pairs"].items():
         languages = set(pair.split("-"))
+        if pair.count("-") != 1:
+            return f"{pair} has to be two languages joined by a hyphen, such as de-en"
         if "table" in entry and not languages <= set(entry["columns"]):
             return f"the columns of {pair} are not its languages"
         if "verses" in entry and (set(entry["verses"]) != languages or {*map(len, entry["verses"].values())} != {2}):

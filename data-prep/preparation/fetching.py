@@ -73,8 +73,9 @@ def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
 def download_verified(remote: Remote, file: Path) -> Path:
     """Downloads the file, or the rest of it after an earlier attempt, and verifies it."""
     partial = file.with_name(file.name + ".partial")
-    if shutil.disk_usage(file.parent).free < remote.bytes:
-        raise PreparationError(f"{file}: no disk space for its {remote.bytes:,} bytes; free some")
+    missing = remote.bytes - (partial.stat().st_size if partial.exists() else 0)
+    if shutil.disk_usage(file.parent).free < missing:
+        raise PreparationError(f"{file}: no disk space for {missing:,} bytes; free some")
     with requests.Session() as session:
         settings = pip_settings()
         session.verify = settings.get("cert", True)

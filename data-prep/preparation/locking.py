@@ -9,6 +9,7 @@ FOLDER and PROCESS, which is written to the file, appear in the message of a pro
 import contextlib
 import fcntl
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -68,4 +69,5 @@ def _described(process: int) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the waiting without a traceback
     _lock(fcntl.flock, int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -82,7 +82,10 @@ if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
 else
   own_environment=yes environment=$project/.venv interpreter=${PYTHON:-python3}
   outside=$(type -P "$interpreter" || echo "$interpreter")  # not .venv's own
-  if [ ! -x "$environment/bin/python" ]; then require_python "$interpreter"; fi
+  if [ ! -x "$environment/bin/python" ]; then
+    [ ! -L "$environment/bin/python" ] || fail "the Python that $environment was made with is gone; remove this folder"
+    require_python "$interpreter"
+  fi
   PATH="$environment/bin:$PATH"
 fi
 

@@ -151,6 +151,8 @@ train() {
   local command=("${launch[@]}" "$data/data-bin" --save-dir "$run" --user-dir user_dir --task checked_translation
     "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" "${further[@]}")
   run mkdir -p "$run"
+  # STEPS may have translated with an earlier checkpoint.
+  [ -n "$dry_run" ] || [ "$host" != 0 ] || rm -f "$run/average.pt" "$run/translations.$target"
   # The precision is chosen when a run begins, on the first host, and kept when the run continues.
   if [ -n "$precision" ]; then
     run choose_precision "$run/precision" "$precision"

@@ -68,6 +68,8 @@ def main() -> None:
         pass
     end_descendants()
     status = os.waitstatus_to_exitcode(done[1])
+    if status == 128 + signal.SIGINT:  # of a step that has handled Ctrl-C itself
+        status = -signal.SIGINT
     if status < 0:  # end like the command: a shell's loop ends on Ctrl-C only if that ended the script
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)

@@ -85,6 +85,14 @@ def test_a_virtual_environment_without_pip_is_completed(checkout):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_virtual_environment_whose_python_is_gone(checkout):
+    """As after an upgrade of the Python that made it; the note of the installation is still right."""
+    (checkout / ".venv/bin").mkdir(parents=True)
+    (checkout / ".venv/bin/python").symlink_to(checkout / "gone")
+    done = source(checkout, PYTHON=sys.executable)
+    assert done.returncode == 1 and f"{checkout}/.venv was made with is gone; remove this folder" in done.stderr
+
+
 def test_leaves_an_installed_environment_alone(checkout):
     """With the note of an earlier installation nothing is run but the check: no pip, no .venv."""
     environment = checkout / "active"

@@ -151,14 +151,18 @@ def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp
 
 
 def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_path):
-    """As after a kill between its end and the mark."""
+    """As after a kill between its end and the mark. What an earlier checkpoint had translated is not scored."""
     said = "| INFO | fairseq_cli.train | done training in 2.0 s"
     stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"; echo KeyboardInterrupt')
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
+    earlier = [tmp_path / "run" / name for name in ("average.pt", "translations.de")]
     for _ in range(2):
+        for file in earlier:
+            file.touch()
         assert recipe("--autocast", "off", STEPS="train").returncode == 0
         (tmp_path / "run/trained").unlink()
+        assert not any(file.exists() for file in earlier)
     assert (tmp_path / "trained").read_text() == "x\n"
 
 

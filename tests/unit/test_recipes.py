@@ -1,6 +1,7 @@
 """The recipes' plans: commands, batch, updates and averaging for every family and number of GPUs; what they refuse."""
 
 import itertools
+import json
 import os
 import re
 import shlex
@@ -586,6 +587,12 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     for like, share in (("joint", "--share-all-embeddings"), ("separate", "--share-decoder-input-output-embed")):
         text = started(*texts, "--dry-run", PREPARATION=f"--like {tmp_path / like} --new-characters").stdout
         assert f"{share} " in text and "--bpe-operations" not in text
+    for found in ({"lowercase": True}, {"tokenise": False}):  # by which prepare.py goes
+        manifest = json.dumps({"stages": {"tok": {"options": {"lowercase": False, **found}}}}, indent=2)
+        (tmp_path / "joint/manifest.json").write_text(manifest)
+        plain = started(*texts, "--dry-run", PREPARATION=f"--like {tmp_path / 'joint'}").stdout
+        assert "--tokenizer moses" in text and "--tokenizer moses" not in plain
+        assert "--reference " in text and "--reference " not in plain and "--like " in plain
     joint = os.path.relpath(tmp_path / "joint", PROJECT)  # the steps run there, whatever the folder of the call
     assert "--share-all-embeddings " in started(*texts, "--dry-run", cwd=tmp_path, PREPARATION=f"--like {joint}").stdout
     texts[1] = texts[1].rename(tmp_path / "mine.zh_CN")
@@ -644,6 +651,9 @@ def test_several_languages_in_one_model(tmp_path):
         first, second = (scores[f"BLEU of tokens, {language}"] for language in ("gl", "az"))
         assert first["score"] == 100 and second["score"] < 50
         assert first["signature"].startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:none|")
+        kept, missing = tmp_path / "kept.txt", f"score_languages {target} {tmp_path}/missing {translations} gl az"
+        failed = bash("-euo", "pipefail", "-c", f"{functions}\nshow_and_keep {kept} {missing}")
+        assert failed.returncode and not kept.exists()
     assert "choose en or mul" in plan("multilingual.sh", TARGET="de", ok=False)
 
 
@@ -711,6 +721,12 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]
     assert [path.name for path in (tmp_path / "here").iterdir()] == [".git"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_step_that_has_handled_ctrl_c_ends_a_loop_of_the_shell():
+    words = [sys.executable, EXAMPLES / "shared/supervise.py", "bash", "-c", "exit 130"]
+    assert subprocess.run(words).returncode == -signal.SIGINT
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

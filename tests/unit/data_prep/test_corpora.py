@@ -42,6 +42,7 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
         ("title =", "max-ratio = nan\ntitle =", "max-ratio is nan"),
         ("title =", 'valid-every = "x"\ntitle =', "valid-every is 'x'"),
         ("title =", "valid-every = 1\ntitle =", "valid-every is 1; .*at least 2"),
+        ("pairs.en-fr", "pairs.en-fr-en", "en-fr-en has to be two languages joined by a hyphen"),
         ("title =", "valid-every = 9\ntitle =", "en-fr has valid-every and so needs texts, those of train and test"),
         ("table = [", 'bytes = "much"\ntable = [', "bytes is 'much'"),
         ("table = [", "table = [5, ", r"\[5, .* of en-fr has to be a path"),

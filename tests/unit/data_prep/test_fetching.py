@@ -136,9 +136,14 @@ def test_errors_of_the_network_are_one_line(server, tmp_path):
 
 def test_a_full_disk_is_noticed_before_the_download(server, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
-    with pytest.raises(PreparationError, match="no disk space for its 300,000 bytes"):
-        fetching.fetch(remote(server.url + "/file"), tmp_path, None)
+    file = remote(server.url + "/file")
+    with pytest.raises(PreparationError, match="no disk space for 300,000 bytes"):
+        fetching.fetch(file, tmp_path, None)
     assert not server.requested
+    partial = tmp_path / file.sha256[:16] / f"{file.name}.partial"
+    partial.parent.mkdir(exist_ok=True)
+    partial.write_bytes(CONTENT[:-9])
+    assert fetching.fetch(file, tmp_path, None).read_bytes() == CONTENT
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")

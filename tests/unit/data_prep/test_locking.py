@@ -1,9 +1,14 @@
 """A lock is waited for, and does not survive its process."""
 
+import fcntl
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
-from unit.data_prep.support import WAITING, start
+from unit.data_prep.support import DATA_PREP, WAITING, start
 
 # Holds the lock, with a worker whose number it prints, until its input ends.
 HOLDER = """
@@ -43,3 +48,14 @@ def test_a_lock_does_not_survive_its_process(tmp_path):
     while worker.exists():
         assert time.monotonic() - since < 60
         time.sleep(0.1)
+
+
+def test_ctrl_c_ends_the_waiting_of_a_shell_without_a_word(tmp_path):
+    with open(tmp_path / "lock", "a+") as held, open(tmp_path / "lock", "a+") as wanted:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "preparation.locking", str(wanted.fileno()), "out", str(os.getpid())]
+        pipes = {"stderr": subprocess.PIPE, "text": True, "pass_fds": [wanted.fileno()]}
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(DATA_PREP)}, **pipes) as waiting:
+            assert waiting.stderr.readline().endswith(WAITING)
+            waiting.send_signal(signal.SIGINT)
+            assert waiting.stderr.read() == "" and waiting.wait() == -signal.SIGINT

@@ -127,7 +127,9 @@ def lines(folder, name):
 
 
 def test_the_command(bank, tmp_path, capsys):
+    attribution = write(tmp_path / "out/ATTRIBUTION", ["of another corpus, which was prepared there before"])
     assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1"]) == 0
+    assert not attribution.exists()
     out = tmp_path / "out"
     files = (tmp_path / "train/01/wsj_0100.mrg", tmp_path / "train/02/wsj_0200.MRG")
     pairs = [pair for file in files for pair in linearised(file)]
