@@ -79,8 +79,9 @@ def read_codes(path: pathlib.Path) -> BPE:
     Raises:
         InputError: if they are missing or malformed
     """
+    file = path
     try:
-        with open(path, encoding="utf-8", newline="\n") as stream:
+        with open(file, encoding="utf-8", newline="\n") as stream:
             lines = stream.read().rstrip("\n").split("\n")
         for number, line in enumerate(lines, 1):  # subword-nmt would write to the standard error and exit
             if len(line.strip("\r ").split(" ")) != 2:
@@ -88,13 +89,13 @@ def read_codes(path: pathlib.Path) -> BPE:
         codes = BPE(io.StringIO("\n".join(lines), newline="\n"))
         if codes.version not in ((0, 1), (0, 2)):
             raise ValueError(f"version {'.'.join(map(str, codes.version))}")
-        if (vocabulary := vocabulary_of(path)).is_file():
-            codes.vocab = {line.rpartition(" ")[0] for line in vocabulary.read_text(encoding="utf-8").split("\n")}
+        if (file := vocabulary_of(path)).is_file():
+            codes.vocab = {line.rpartition(" ")[0] for line in file.read_text(encoding="utf-8").split("\n")}
     except FileNotFoundError:
         remedy = "keep bpe/ and manifest.json beside data-bin/, or tokenise the text yourself (--pretokenised)"
         raise InputError(f"there are no subword codes {path}: {remedy}") from None
     except ValueError as error:
-        raise InputError(f"{path} has no codes of subword-nmt ({error}): run data-prep/prepare.py again") from None
+        raise InputError(f"{file} is not subword-nmt's ({error}): run data-prep/prepare.py again") from None
     return codes
 
 

@@ -50,8 +50,10 @@ class CheckedTranslationConfig(TranslationConfig):
         "(Provilkov et al. 2020); needs data of data-prep/prepare.py",
     )
     bpe_dropout_side: ChoiceEnum(["both", "source", "target"]) = option("both", "the side of --bpe-dropout")
-    upsample_primary: int = option(1, "how often an epoch reads the first of several training sets; others, once")
-    valid_pairs: int = option(0, "validate on this many pairs, always the same ones (default: on all)")
+    upsample_primary: int = option(
+        1, "how often an epoch reads the first of several training sets, or combined validation sets; others, once"
+    )
+    valid_pairs: int = option(0, "validate on this many pairs, always the same ones, but not of the training set")
     seed: int = II("common.seed")
 
 
@@ -64,7 +66,7 @@ class CheckedTranslationTask(TranslationTask):
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind, --curriculum ends after its epochs, and
       --valid-subset may name the training set.
     - --patience and the log's clock continue after restarts; --valid-pairs validates on a sample.
-    - After the last epoch of --max-epoch it validates and saves in any case.
+    - After the last epoch of --max-epoch it validates and saves, whatever the intervals are.
     - A checkpoint is not used with dictionaries of other words.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers, and
       `gpu_memory_gb`, the memory that torch holds on its GPU.
@@ -76,7 +78,7 @@ class CheckedTranslationTask(TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg, from_checkpoint=False, **kwargs):
-        """As fairseq's; raises InputError for a folder without binarised data."""
+        """As fairseq's; raises InputError as refuse_folder."""
         refuse_folder(cfg)
         task = super().setup_task(cfg, **kwargs)
         task.of_checkpoint = from_checkpoint

@@ -11,7 +11,9 @@ import pathlib
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq import options, tasks
@@ -23,6 +25,7 @@ from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.training import first_checkpoint
 from user_dir.training import input as training_input
+from user_dir.training.data import batch_fault
 
 from support import PROJECT, TRAINING
 
@@ -111,6 +114,7 @@ OPTIMIZERS = [
     (PLAIN, "--bf16 --max-tokens 1", "--bf16 .*: .*; --max-tokens 1: .* has 2 subwords: give"),
     (PLAIN, "--adam-betas 0.9", "--adam-betas 0.9: give two numbers"),
     (PLAIN, "--adam-betas (0.9,x)", "--adam-betas .*: give two numbers"),
+    (PLAIN, "--adam-betas ('0.9','0.98')", "--adam-betas .*: give two numbers"),
     (PLAIN, "--adam-betas (0.9,1.5)", "1.5: change .*--adam-betas"),
     (PLAIN, "--amp --checkpoint-activations", "--amp .*--checkpoint-activations, .*: train with --autocast bf16"),
     (PLAIN, "--lr -1", "-1.0: change --lr"),
@@ -138,6 +142,10 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
     check("--truncate-source --train-subset valid --disable-validation", max_tokens_valid=3)
     with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
         check("--valid-pairs 10000")
+    check("--valid-pairs 1")
+    for words in ("--valid-subset train", "--combine-valid-subsets"):  # of which no sample is taken, or another one
+        with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of "):
+            check(f"--valid-pairs 1 {words}")
     for path in data.glob("valid.*"):
         path.rename(path.with_name(path.name.replace("valid", "valid1")))
     for language in ("src", "tgt"):
@@ -146,6 +154,17 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
         builder.add_item(torch.tensor([4, 2]))
         builder.finalize(f"{short}.idx")
     check("--ignore-unused-valid-subsets")
+
+
+@pytest.mark.parametrize(
+    "cut, positions, fault", [(True, 4, None), (True, 6, "--max-tokens"), (False, 9, "--max-tokens")]
+)
+def test_sources_are_cut_before_they_are_too_long_for_a_batch(cut, positions, fault):
+    """One of nine subwords in batches of five."""
+    data = SimpleNamespace(side="source", text="text", index=lambda: SimpleNamespace(sizes=np.array([9])))
+    task_cfg = SimpleNamespace(truncate_source=cut, max_source_positions=positions)
+    found = batch_fault(data, SimpleNamespace(max_tokens=5), task_cfg)
+    assert found is None if fault is None else found.startswith(fault)
 
 
 def test_no_optimizer(refused):

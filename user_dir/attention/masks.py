@@ -11,11 +11,10 @@ from torch import Tensor
 
 def visible_keys(padding: Tensor | None, attn_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """The mask of `attend` from padding [B, S] (True at padding) and attn_mask [T, S] (added to the scores)."""
-    if attn_mask is None:
-        return None if padding is None else ~padding[:, None, None, :].bool()
     if padding is None:
-        return attn_mask.to(dtype)
-    return attn_mask.to(dtype) + additive(~padding[:, None, None, :].bool(), dtype)
+        return None if attn_mask is None else attn_mask.to(dtype)
+    visible = ~padding[:, None, None, :].bool()
+    return visible if attn_mask is None else attn_mask.to(dtype) + additive(visible, dtype)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -87,13 +87,13 @@ class RelativeMultiheadAttention(MultiheadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, first_query: int = 0):
         """As MultiheadAttention.attend, by eq. 3–4."""
+        wide = torch.promote_types(q.dtype, torch.float32)  # in which the tables' gradients are summed
         if self.relative_scalars is not None:
             rows = distance_rows(q.size(2), k.size(2), self.distance, first_query, k.device)
-            wide = torch.promote_types(q.dtype, torch.float32)  # in which their gradient is summed, as the tables' is
             b = self.relative_scalars.to(wide)[..., rows].to(q.dtype)  # [h, T, S]
             mask = b if mask is None else additive(mask, q.dtype) + b
             return super().attend(q, k, v, mask, need_weights, first_query)
-        tables, wide = (self.relative_keys, self.relative_values), torch.promote_types(q.dtype, torch.float32)
+        tables = (self.relative_keys, self.relative_values)
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: each key has one distance, so a^K and a^V can be added to keys and values.
             with torch.autocast(q.device.type, enabled=False):  # which would round them

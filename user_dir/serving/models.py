@@ -23,7 +23,7 @@ def data_of(paths: list[pathlib.Path], option: str = " (--data)") -> pathlib.Pat
         option: for messages, the option that names another folder
 
     Raises:
-        InputError: if it does not exist, or they were trained on different ones
+        InputError: if it does not exist, or they do not name one, or different ones
     """
     first = None
     for path in paths:

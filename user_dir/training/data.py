@@ -117,11 +117,11 @@ def batch_fault(data: DataSide, options, task_cfg) -> str | None:
     index = data.index()  # `sizes` is a part of it, and is gone when it is deleted
     if index is None:
         return None
-    limits = {"--max-tokens": options.max_tokens}
-    if not (task_cfg.truncate_source and data.side == "source"):
-        limits[f"--max-{data.side}-positions"] = getattr(task_cfg, f"max_{data.side}_positions")
-    for option, most in limits.items():
-        if most is not None and most < (shortest := index.sizes.min()):
+    shortest, positions = index.sizes.min(), getattr(task_cfg, f"max_{data.side}_positions")
+    if task_cfg.truncate_source and data.side == "source":
+        shortest = min(shortest, positions)
+    for option, most in {"--max-tokens": options.max_tokens, f"--max-{data.side}-positions": positions}.items():
+        if most is not None and most < shortest:
             return f"{option} {most}: the shortest sentence of {data.text} has {shortest} subwords: give no fewer"
     return None
 
@@ -132,7 +132,8 @@ def validation_fault(data: DataSide, options, task_cfg) -> str | None:
     if index is None:
         return None
     positions, sizes = getattr(task_cfg, f"max_{side}_positions"), index.sizes
-    if task_cfg.valid_pairs:
+    # The task samples combined sets together, and the training set never.
+    if task_cfg.valid_pairs and not options.combine_valid_subsets and data.part != options.train_subset:
         sizes = sizes[sample(len(sizes), task_cfg.valid_pairs)]
     if task_cfg.truncate_source and side == "source":
         sizes = np.minimum(sizes, positions)

@@ -138,7 +138,7 @@ class FusedAdam(FairseqAdam):
 def refuse_betas(betas) -> None:
     """Raises InputError unless --adam-betas are two numbers: fairseq evaluates any Python code in a configuration."""
     try:
-        _, _ = map(float, ast.literal_eval(betas) if isinstance(betas, str) else betas)
+        _, _ = (0.0 + beta for beta in (ast.literal_eval(betas) if isinstance(betas, str) else betas))
     except (ValueError, TypeError, SyntaxError):
         raise InputError(f"--adam-betas {betas}: give two numbers, such as '(0.9, 0.98)'") from None
 

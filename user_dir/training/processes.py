@@ -43,9 +43,9 @@ def end_with_torchrun() -> None:
         multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # does nothing outside Linux
 
 
-def stop_loading(seconds: float = 10) -> None:
+def stop_loading() -> None:
     """Ends fairseq's threads that load batches ahead: one that computes while Python ends would abort the process."""
-    last = time.monotonic() + seconds
+    last = time.monotonic() + 10
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
             thread._max_len = 0  # it ends after its current batch

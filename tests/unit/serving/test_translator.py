@@ -416,6 +416,7 @@ def prepared(**preparation):
         (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes .*invalid line 2.*: run"),
         (prepared(codes="#version: 9\na b\n"), "bpe/codes .*version 9.*: run"),
         (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes .*decode.*: run"),
+        (written("bpe/vocabulary", "\xff 1\n"), "bpe/vocabulary .*decode.*: run"),
         (written("data-bin/dict.src.txt", "nonsense\n"), "gives no model with .*Incorrect dictionary format"),
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
         (

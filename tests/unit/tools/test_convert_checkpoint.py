@@ -52,6 +52,12 @@ def test_there_and_back(command, copies, tmp_path):
     found = translated(fairseqs)
     assert found == translated(first, *OURS[:2]) and len({text for _, text in found}) > 5
     assert_goes_on(first, fairseqs)
+    state = torch.load(first)
+    state["optimizer_history"][-1]["optimizer_name"] = "FP16Optimizer"  # with --fp16 it names the wrapper
+    torch.save(state, tmp_path / "fp16.pt")
+    adam = tool.convert(tmp_path / "fp16.pt", "transformer")["last_optimizer_state"]
+    assert not any(group["fused"] for group in adam["param_groups"])
+    assert {type(moments["step"]) for moments in adam["state"].values()} == {int}
     second, log = trained("second", FAIRSEQS, 40, "--restore-file", fairseqs)
     assert "@ 30 updates" in log and "num_updates=40" in log
     ours = converted(second, "vaswani_transformer")

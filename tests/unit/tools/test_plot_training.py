@@ -113,8 +113,9 @@ def test_bad_input_is_one_line(tmp_path, content, more, words, refusal):
     [
         ([], "run.json holds no validation"),
         (None, "run.json holds no validation"),
-        ([1], "run.json is not the record of a run .a validation is not an object with the key update"),
-        ([{"loss": 3}], "run.json is not the record of a run .a validation is not an object with the key update"),
+        ([1], "run.json is not the record of a run .a validation is not an object with the number of its update"),
+        ([{"loss": 3}], "run.json is not the record of a run .a validation is not an object with the number"),
+        ([{"update": None}, {"update": 3}], "run.json is not the record of a run .a validation is not an object"),
         (3, "run.json is not the record of a run"),
     ],
     ids=str,

@@ -30,7 +30,7 @@ def load_sentences(translator: Translator, subset: str) -> LanguagePairDataset:
     """The sentences of `subset` with their references.
 
     Raises:
-        InputError: if there are none, they are damaged, or one is too long for the model
+        InputError: if there are none, they are damaged or lack references, or one is too long for the model
     """
     task = translator.task
     for data in data_sets([(translator.data, subset)], task):

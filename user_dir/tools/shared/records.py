@@ -28,8 +28,9 @@ def read_record(path: pathlib.Path) -> dict:
         record = json.loads(path.read_text(encoding="utf-8"))
         if not all(isinstance(score, dict) and "score" in score for score in record.get("scores", {}).values()):
             raise ValueError("a score is not an object with the key score")
-        if not all(isinstance(point, dict) and "update" in point for point in record.get("validation") or []):
-            raise ValueError("a validation is not an object with the key update")
+        points = record.get("validation") or []
+        if not all(isinstance(point, dict) and isinstance(point.get("update"), int) for point in points):
+            raise ValueError("a validation is not an object with the number of its update")
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is not the record of a run ({error}): name another file, or remove it") from None
     return record

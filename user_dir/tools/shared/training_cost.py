@@ -33,7 +33,7 @@ def operations(model: nn.Module, source: int, target: int) -> int:
 
 def lengths(task) -> tuple[float, float]:
     """Mean numbers of source and target subwords of the pairs trained on, </s> included."""
-    task.load_dataset(task.cfg.train_subset)
+    task.load_dataset(task.cfg.train_subset, combine=True)  # as fairseq trains: train, train1, …
     dataset = task.dataset(task.cfg.train_subset)
     return dataset.src_sizes.mean(), dataset.tgt_sizes.mean()
 
