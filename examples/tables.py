@@ -127,8 +127,15 @@ def score(record: dict, name: str) -> float | str:
 
 
 def data_of(seeds: list[dict]) -> str | None:
-    """The checksum of the data of a row; their folder may have been renamed."""
-    return seeds[0].get("corpus", {}).get("sha256")
+    """The checksum of the data of a row; their folder may have been renamed.
+
+    Raises:
+        InputError: if the records are of different data
+    """
+    (data, *others) = {record.get("corpus", {}).get("sha256") for record in seeds}
+    if others:
+        raise InputError(f"the records of {seeds[0].get('row')} are of different data: remove one, and train again")
+    return data
 
 
 def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> str:

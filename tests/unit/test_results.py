@@ -9,6 +9,8 @@ import sys
 import pytest
 import tables
 
+from user_dir.errors import InputError
+
 from support import PROJECT
 
 GROUP = {
@@ -137,6 +139,13 @@ def test_the_table_of_families(tmp_path):
 def test_a_page_that_names_another_table_is_refused():
     with pytest.raises(KeyError, match="nothing"):
         tables.with_tables("<!-- table nothing -->\n<!-- end -->\n", {"group": GROUP})
+
+
+def test_a_row_has_one_corpus():
+    one, other = ({"row": "group.de.one", "corpus": {"sha256": digest}} for digest in ("a", "b"))
+    assert tables.data_of([one, one]) == "a"
+    with pytest.raises(InputError, match="group.de.one are of different data: remove one, and train again"):
+        tables.data_of([one, other])
 
 
 def test_updates_to_the_first_rows_loss():
