@@ -192,6 +192,7 @@ def record(run: pathlib.Path) -> dict:
         "versions": trained.get("versions") or versions(),
         "machine": trained.get("machine") or machine(),
         **(training(log) if (log := run / LOG).exists() else {}),
+        **({} if (run / "trained").exists() else {"ended": "not yet: it was scored before its end"}),
         "scores": scores(run),
     }
 

@@ -57,6 +57,8 @@ for argument in "$@"; do
     --max-update=*) UPDATES=${argument#--max-update=} ;;  # other settings depend on it
     --arch | --arch=* | -a) fail "$argument: name the model with FAMILY=..., in the quickstart also with ARCH=..." ;;
     --log-format | --log-format=*) fail "$argument: omit it, because the run's record is made of the log" ;;
+    --restore-file | --restore-file=* | --reset-*)
+      fail "$argument: fairseq would do so whenever the run continues; use --finetune-from-model or --continue-once" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac
@@ -152,7 +154,14 @@ train() {
     "${running[@]}" --update-epoch-batch-itr True --log-format simple "${training[@]}" "${further[@]}")
   run mkdir -p "$run"
   # STEPS may have translated with an earlier checkpoint.
-  [ -n "$dry_run" ] || [ "$host" != 0 ] || rm -f "$run/average.pt" "$run/translations.$target"
+  [ -n "$dry_run" ] || [ "$host" != 0 ] || forget_translations
+  # A kill may have come between the end of the training and this mark; continuing would train one more update.
+  # (A late Ctrl-C adds a traceback to the log.)
+  if [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] &&
+    tail -n 50 "$run/$log" 2>/dev/null | grep -q "done training in"; then
+    touch "$run/trained"
+    return
+  fi
   # The precision is chosen when a run begins, on the first host, and kept when the run continues.
   if [ -n "$precision" ]; then
     run choose_precision "$run/precision" "$precision"
@@ -162,10 +171,7 @@ train() {
     else run await_precision "$run/precision"; fi
     command=(in_precision "$run/precision" "${command[@]}")
   fi
-  # A kill may have come between the end of the training and this mark; continuing would train one more update.
-  # (A late Ctrl-C adds a traceback to the log.)
-  { [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] && tail -n 50 "$run/$log" | grep -q "done training in"; } \
-    2>/dev/null || run log_and_show "$run/$log" "${command[@]}"
+  run log_and_show "$run/$log" "${command[@]}"
   [ -n "$dry_run" ] || touch "$run/trained"
 }
 
@@ -186,6 +192,8 @@ check_options() {  # before a preparation that may take hours
 }
 
 average() {
+  [ -n "$dry_run" ] || [ "${averaged[0]}" != "$run/checkpoint_best.pt" ] || [ -e "${averaged[0]}" ] ||
+    fail "$run has no checkpoint_best.pt, because no validation was better than the best before --continue-once"
   run python -m user_dir.search.search_settings "$run/search.json" "${generation[@]}"  # for nmt-translate
   done_before "$run/average.pt" ||
     run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
@@ -238,10 +246,8 @@ step() {  # name [remedy if it fails]
   set -e
   [ $status != 0 ] || return 0
   case $status in 130 | 141) exit $status ;; esac  # Ctrl-C, or nobody reads the output
-  # Nothing is trained yet, so other options may follow, and the record omits this try.
-  if [ "$1" = train ] && [ ! -e "$run/checkpoint_last.pt" ]; then
-    [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,precision,starts.jsonl}
-    [ ! -e "$run/$log" ] || mv -f "$run/$log" "$run/failed.$log"
+  if [ "$1" = train ] && ! begun; then
+    forget_try
     log=failed.$log
   fi
   case $1 in train) output=$run/$log ;; translate) output=$run/generate.err ;; esac
@@ -257,11 +263,23 @@ step() {  # name [remedy if it fails]
 
 options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"; }  # record.py reads it
 
+begun() { [ -e "$run/trained" ] || ls "$run"/checkpoint*.pt >/dev/null 2>&1; }
+
+forget_try() {  # nothing is trained yet, so other options may follow, and the record omits this try
+  [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,precision,starts.jsonl}
+  [ ! -e "$run/$log" ] || mv -f "$run/$log" "$run/failed.$log"
+}
+
+forget_translations() {  # of an earlier checkpoint, or of other ones, that STEPS has scored before the training ended
+  rm -f "$run"/{average.pt,"translations.$target",generate.log,score.txt,run.json}
+}
+
 refuse_another_run() {
   [ ! -f "$run" ] || fail "$run is a file; name another folder: OUTPUT=..."
   local there=$run
   while [ ! -e "$there" ]; do there=$(dirname "$there"); done
   [ -w "$there" ] || fail "$there cannot be written; name another folder: OUTPUT=..."
+  [ "$host" != 0 ] || begun || return 0  # other hosts join a training that may have no checkpoint yet
   if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
     fail "$run contains a run with other options (see $run/options); name another folder: OUTPUT=..."
   fi
@@ -270,6 +288,10 @@ refuse_another_run() {
   fi
   if [ -e "$run/trained" ] && [ -s "$run/chosen" ] && [ "$(cat "$run/chosen")" != "${chosen:-}" ]; then
     fail "$run was trained for $(cat "$run/chosen"); name another folder: OUTPUT=..."
+  fi
+  if [ -e "$run/trained" ] && [ -n "$precision" ] && [ -s "$run/precision" ] &&
+    [ "$(cat "$run/precision")" != "$precision" ]; then
+    fail "$run was trained with --autocast $(cat "$run/precision"); name another folder: OUTPUT=..."
   fi
 }
 
@@ -282,10 +304,14 @@ open_run() {  # before anything is written to the folder
   fi
   refuse_another_run
   if [ "$host" = 0 ]; then
+    begun || [ "$(cat "$run"/{options,batch} 2>/dev/null)" = "$(options; echo "${BATCH:-}")" ] || forget_try
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
     [ -z "${BATCH:-}" ] || echo "$BATCH" > "$run/batch"
-    [ -z "${chosen:-}" ] || echo "$chosen" > "$run/chosen"
+    if [ -n "${chosen:-}" ] && [ "$(cat "$run/chosen" 2>/dev/null)" != "$chosen" ]; then
+      [ ! -e "$run/chosen" ] || forget_translations
+      echo "$chosen" > "$run/chosen"
+    fi
     python examples/record.py begin "$run" "$data/data-bin" "${typed[@]}"
   fi
 }

@@ -150,13 +150,38 @@ def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp
     assert len((tmp_path / "run/starts.jsonl").read_text().splitlines()) == 1
 
 
+def test_other_options_after_ctrl_c_before_the_first_checkpoint(recipe, stand_in, tmp_path):
+    stand_in("fairseq-train", '[[ "$*" == *" --dropout 0.3 "*" --dropout "* ]] || exit 130')
+    assert recipe("--autocast", "off", STEPS="train").returncode in (130, -signal.SIGINT)
+    done = recipe("--dropout", "0.2", "--autocast", "off", STEPS="train")
+    assert done.returncode == 0 and (tmp_path / "run/trained").exists(), done.stderr
+    assert len((tmp_path / "run/starts.jsonl").read_text().splitlines()) == 1
+    assert (tmp_path / "run/failed.train.log").exists()
+    done = recipe("--dropout", "0.2", "--autocast", "bf16", STEPS="train")
+    assert done.returncode == 1 and "run was trained with --autocast off; name another folder" in done.stderr
+
+
+def test_other_checkpoints_that_are_chosen_before_the_end(recipe, tmp_path):
+    """What the average translated is not scored for the best one."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/checkpoint_last.pt").touch()
+    names = ("average.pt", "generate.log", "translations.de", "score.txt", "run.json")
+    earlier = [tmp_path / "run" / name for name in names]
+    for chosen, stay in (({}, True), ({}, True), ({"CHOOSE": "loss"}, False)):
+        for file in earlier:
+            file.touch()
+        recipe("--autocast", "off", STEPS="average", **chosen)
+        assert [file.exists() for file in earlier] == [stay] * len(earlier)
+
+
 def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_path):
     """As after a kill between its end and the mark. What an earlier checkpoint had translated is not scored."""
     said = "| INFO | fairseq_cli.train | done training in 2.0 s"
     stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"; echo KeyboardInterrupt')
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
-    earlier = [tmp_path / "run" / name for name in ("average.pt", "translations.de")]
+    names = ("average.pt", "generate.log", "translations.de", "score.txt", "run.json")
+    earlier = [tmp_path / "run" / name for name in names]
     for _ in range(2):
         for file in earlier:
             file.touch()

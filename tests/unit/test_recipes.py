@@ -235,6 +235,12 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ("parsing.sh", {"SIZE": "base"}, ["SIZE=base needs a treebank", "TREEBANK=FOLDER"]),
         ("parsing.sh", {"TREEBANK": "/tmp", "SIZE": "tiny"}, ["SIZE=tiny is for the sample"]),
         ("parsing.sh", {"MIRROR": "/tmp"}, ["MIRROR=/tmp", "TREEBANK=FOLDER"]),
+        (
+            "multi30k.sh",
+            {"typed": "--restore-file x"},
+            ["--restore-file: fairseq would do so whenever", "--continue-once"],
+        ),
+        ("multi30k.sh", {"typed": "--reset-optimizer"}, ["--reset-optimizer: fairseq would do so whenever"]),
         ("multi30k.sh", {"typed": "--save-dir x"}, ["--save-dir: name the folder of the run with OUTPUT="]),
         ("multi30k.sh", {"typed": "--save-dir=x"}, ["--save-dir=x: name the folder of the run with OUTPUT="]),
         ("multi30k.sh", {"typed": "--log-format json"}, ["--log-format: omit it"]),

@@ -106,6 +106,7 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     stopped = {"commit": "0", "command": "stopped.sh", "begun": "earlier", "machine": {"cpu": "of an attempt"}}
     (run / "starts.jsonl").write_text(json.dumps(stopped) + "\n")
     record.begin(run, data, ["first.sh"])
+    assert record.record(run)["ended"] == "not yet: it was scored before its end"
     (run / "trained").touch()
     monkeypatch.setattr(record, "machine", lambda: {"cpu": "another"})
     monkeypatch.setattr(record, "versions", lambda: {"torch": "2"})
@@ -115,7 +116,7 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     assert found["commits"] == ["0", record.commit()]
     assert "STEPS" not in found["command"]
     assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
-    assert found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
+    assert "ended" not in found and found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
 
 
 def test_scores_that_others_added_stay(tmp_path, monkeypatch):

@@ -91,4 +91,6 @@ def without_training_state(state: dict) -> dict:
     # fairseq's exponential moving average of the last checkpoint does not belong to them, either.
     state.get("extra_state", {}).pop("ema", None)
     state.get("extra_state", {}).pop("ema_fp32_params", None)
+    # --finetune-from-model would count it for --stop-time-hours.
+    state.get("extra_state", {}).pop("previous_training_time", None)
     return state

@@ -1,9 +1,9 @@
-"""Makes checkpoint_last.pt resumable after a crash, and any checkpoint with another number of processes.
+"""Makes checkpoint_last.pt resumable after a crash, and any checkpoint with other processes or sizes of batches.
 
 fairseq renames a checkpoint when it is complete, but then copies it to checkpoint_last.pt. If a training without this
 package is killed meanwhile, or if the power fails, that file may be half written; the newest complete checkpoint then
-replaces it. If a training continues with another number of processes, the position in the epoch is wrong: it counts the
-batches of one process, and fairseq does not convert the count.
+replaces it. If a training continues with another number of processes or batches of another size, the position in the
+epoch is wrong: it counts the batches of one process, and fairseq does not convert the count.
 """
 
 import logging
@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import zipfile
+from typing import NamedTuple
 
 from torch import distributed
 
@@ -24,6 +25,13 @@ LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file: this file in
 
 # fairseq's other names of checkpoints: by epoch, by update, the best one, the best ones.
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
+
+
+class Batches(NamedTuple):
+    """The processes that take turns at the batches of an epoch, and the most pairs, or tokens, of a batch."""
+
+    processes: int
+    size: int | None  # None: unknown
 
 
 def chosen(options) -> tuple[str, pathlib.Path]:
@@ -55,15 +63,15 @@ def prepare_last_checkpoint(options, task) -> None:
         if name == "save_dir" and is_half_written(path):
             repair(path)
         if name != "finetune_from_model" and not options.reset_dataloader:
-            before = processes_of(path)
+            before = batches_of(path)
     seen = [(str(path) if path.is_file() else "no file", before)] * processes
     if several:
         distributed.all_gather_object(seen, seen[0])
     if len(files := sorted({file for file, _ in seen})) > 1:  # some hosts would train from the beginning
         raise InputError(f"the processes would continue from {' and '.join(files)}: give all hosts the same --save-dir")
-    before = seen[0][1]
-    if before not in (None, processes):
-        convert_position(processes, before, task)
+    before, now = seen[0][1], Batches(processes, size_of(vars(options)))
+    if before not in (None, now):
+        convert_position(now, before, task)
 
 
 def is_half_written(path: pathlib.Path) -> bool:
@@ -94,23 +102,28 @@ def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite
     return True
 
 
-def processes_of(path: pathlib.Path) -> int | None:
-    """The number of processes that trained `path`; None if it lacks this number or a position in an epoch."""
+def size_of(options: dict) -> int | None:
+    return options.get("batch_size") or options.get("max_tokens")
+
+
+def batches_of(path: pathlib.Path) -> Batches | None:
+    """The batches on which `path` was trained; None if it lacks the number of processes or a position in an epoch."""
     try:
         state = load(path)
     except InputError:  # refuse_checkpoints says so
         return None
     if "train_iterator" not in state.get("extra_state", {}):
         return None
-    return saved_options(state, "distributed_training").get("distributed_world_size")
+    processes = saved_options(state, "distributed_training").get("distributed_world_size")
+    return processes and Batches(processes, size_of(saved_options(state, "dataset")))
 
 
-def convert_position(processes: int, before: int, task) -> None:
-    """Converts a position in an epoch, counted for `before` processes, when `task` loads it for `processes`.
+def convert_position(now: Batches, before: Batches, task) -> None:
+    """Converts a position in an epoch, counted in the batches `before`, when `task` loads it for those of `now`.
 
-    The processes take turns at the batches of an epoch. If the batches done are not divisible by `processes`, a few of
-    them are used again. The checkpoint does not change: the position is converted when fairseq passes it to the
-    iterator.
+    If the batches done are not divisible by the number of processes, a few of them are used again. Of batches of
+    another size about as many pairs count as done. The checkpoint does not change: the position is converted when
+    fairseq passes it to the iterator.
     """
     build = task.get_batch_iterator
 
@@ -119,11 +132,14 @@ def convert_position(processes: int, before: int, task) -> None:
         load_state = iterator.load_state_dict
 
         def load_state_dict(state):
-            passed = state["iterations_in_epoch"] * before
-            logger.warning(f"{before} processes trained up to batch {passed} of an epoch; now {processes} continue")
+            passed = state["iterations_in_epoch"] * before.processes
+            done = f"{before.processes} processes trained up to batch {passed} of an epoch"
+            logger.warning(f"{done}; now {now.processes} continue, with batches of {now.size or 'the same size'}")
+            if now.size != before.size and now.size and before.size:
+                passed = min(passed * before.size // now.size, (len(iterator) - 1) * now.processes)
             task.get_batch_iterator = build  # once: an iterator may serve all epochs
             del iterator.load_state_dict
-            load_state({**state, "iterations_in_epoch": passed // processes})
+            load_state({**state, "iterations_in_epoch": passed // now.processes})
 
         iterator.load_state_dict = load_state_dict
         return iterator

@@ -5,11 +5,15 @@ a training that is interrupted often would never stop (https://github.com/facebo
 """
 
 import logging
+import pathlib
 import sys
 import time
 
 from fairseq.logging import metrics
 from omegaconf import DictConfig
+
+from ..errors import InputError
+from .last_checkpoint import LAST
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +47,10 @@ def continue_patience(state: dict, cfg: DictConfig) -> None:
     for counter in counters():
         counter.best, counter.num_runs = state["best"], state["num_runs"]
     if options["patience"] <= state["num_runs"]:
-        logger.info(f"--patience {options['patience']} has stopped this training already; raise it to continue")
+        stopped = f"--patience {options['patience']} has stopped this training already"
+        if not pathlib.Path(options["save_dir"], LAST).exists():  # --continue-once in another folder
+            raise InputError(f"{stopped}: give a larger one to continue it")
+        logger.info(f"{stopped}; raise it to continue")
         cfg["optimization"]["max_epoch"] = -1
 
 

@@ -14,6 +14,7 @@ def checkpoint(path, value, dtype=torch.float32, words=None, options=(), **more)
     cfg = {"model": argparse.Namespace(arch="x", **dict(options))}
     state = {"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}}
     state["extra_state"] = {"ema": {"weight": value}, "ema_fp32_params": {"weight": value}, "val_loss": 4.5}
+    state["extra_state"]["previous_training_time"] = 400.0
     torch.save({**state, "task_state": {"dictionaries": words} if words else {}}, path)
     return path
 
@@ -29,7 +30,9 @@ def test_mean_of_named_files(tmp_path):
     assert torch.equal(state["model"]["weight"], torch.full((2, 3), 3.0))
     assert state["model"]["version"] == 3
     assert state["last_optimizer_state"] is None
-    assert state["extra_state"] == {"val_loss": 4.5}  # a moving average is of one checkpoint
+    assert state["extra_state"] == {
+        "val_loss": 4.5
+    }  # a moving average is of one checkpoint, and a new training has all of --stop-time-hours
     assert state["cfg"]["model"].arch == "x"
 
 

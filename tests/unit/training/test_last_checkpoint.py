@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import math
 import types
 
 import pytest
@@ -15,10 +16,10 @@ from user_dir.errors import InputError
 from user_dir.training.last_checkpoint import prepare_last_checkpoint
 
 
-def state(updates, processes=1, place=None):
+def state(updates, processes=1, place=None, **dataset):
     return {
         "model": {"weight": torch.arange(1000.0)},
-        "cfg": {"distributed_training": {"distributed_world_size": processes}},
+        "cfg": {"distributed_training": {"distributed_world_size": processes}, "dataset": dataset},
         "optimizer_history": [{"num_updates": updates}],
         "extra_state": {"train_iterator": place or {"epoch": 2, "iterations_in_epoch": 0}},
     }
@@ -119,6 +120,32 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
     rest = seen([each.next_epoch_itr() for each in later], None)
     assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
+
+
+@pytest.mark.parametrize("before, now", [((1, 10), (2, 5)), ((2, 5), (1, 10)), ((1, 10), (1, 20)), ((1, 20), (1, 5))])
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
+def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, before, now, share):
+    """Of an epoch of 240 pairs of one token, up to a round of the larger batches. (They are in another order, too.)"""
+
+    def iterator(processes, size, rank=0):
+        sampler, numbers = [[*range(first, first + size)] for first in range(0, 240, size)], range(240)
+        return EpochBatchIterator(ListDataset(numbers), list, sampler, num_shards=processes, shard_id=rank)
+
+    def seen(iterators, rounds=None):
+        return sum(len(batch) for each in iterators for batch in itertools.islice(each, rounds))
+
+    first = [iterator(*before, rank) for rank in range(before[0])]
+    passed = seen([each.next_epoch_itr() for each in first], int(share * 240 / before[0] / before[1]))
+    place = first[0].state_dict()
+    torch.save(state(3, before[0], place, max_tokens=before[1]), tmp_path / "checkpoint_last.pt")
+    later = []
+    for rank in range(now[0]):
+        task = types.SimpleNamespace(get_batch_iterator=iterator)
+        prepare(task=task, processes=now[0], max_tokens=now[1])
+        later.append(task.get_batch_iterator(*now, rank))
+        later[-1].load_state_dict(dict(place))
+    rest = seen([each.next_epoch_itr() for each in later])
+    assert rest and 240 <= passed + rest <= 240 + max(math.prod(before), math.prod(now))
 
 
 @pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])

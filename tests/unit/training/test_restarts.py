@@ -8,6 +8,7 @@ from fairseq.data import FairseqDataset
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
+from user_dir.errors import InputError
 from user_dir.training import restarts
 from user_dir.training.data import Sample
 from user_dir.training.restarts import continue_patience, patience_so_far, seconds_so_far
@@ -39,12 +40,19 @@ def counter(monkeypatch):
     return counter
 
 
-def options(**changed):
-    checkpoint = {"patience": 3, "best_checkpoint_metric": "loss", "reset_meters": False, "reset_optimizer": False}
-    return OmegaConf.create({"checkpoint": checkpoint | changed, "optimization": {"max_epoch": 0}})
+@pytest.fixture
+def options(tmp_path):
+    """options(**changed): the options of a training that continues in its own folder."""
+    (tmp_path / "checkpoint_last.pt").touch()
+    given = {"patience": 3, "best_checkpoint_metric": "loss", "reset_meters": False, "reset_optimizer": False}
+    return lambda **changed: with_checkpoint(given | {"save_dir": str(tmp_path)} | changed)
 
 
-def test_the_count_goes_on(counter):
+def with_checkpoint(checkpoint):
+    return OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
+
+
+def test_the_count_goes_on(counter, options):
     assert patience_so_far("loss") == {}
     counter.best, counter.num_runs = 4.5, 2
     state = patience_so_far("loss")
@@ -55,21 +63,28 @@ def test_the_count_goes_on(counter):
 
 
 @pytest.mark.parametrize(("patience", "stopped"), [(2, True), (3, True), (4, False), (0, False), (-1, False)])
-def test_a_training_that_has_stopped_does_no_update(counter, patience, stopped):
+def test_a_training_that_has_stopped_does_no_update(counter, options, patience, stopped):
     cfg = options(patience=patience)
     continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
     assert (cfg.optimization.max_epoch == -1) == stopped
     assert bool(vars(counter)) == (patience > 0)  # else later checkpoints would keep an old count
 
 
+def test_one_that_has_stopped_is_not_continued_elsewhere(counter, options, tmp_path):
+    """--continue-once in another folder, where nothing would be saved."""
+    (tmp_path / "checkpoint_last.pt").unlink()
+    with pytest.raises(InputError, match="--patience 3 has stopped this training already: give a larger one"):
+        continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, options())
+
+
 @pytest.mark.parametrize("option", ["best_checkpoint_metric", "reset_meters", "reset_optimizer"])
-def test_the_count_begins_anew(counter, option):
+def test_the_count_begins_anew(counter, options, option):
     cfg = options(**{option: "bleu" if option == "best_checkpoint_metric" else True})
     continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
     assert not vars(counter) and cfg.optimization.max_epoch == 0
 
 
-def test_the_clock_goes_on(new_task):
+def test_the_clock_goes_on(new_task, options):
     """As fairseq's trainer does when it begins, and when it loads a checkpoint."""
     metrics.reset()
     assert seconds_so_far() == 0.0
