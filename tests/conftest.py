@@ -3,6 +3,7 @@
 import argparse
 import functools
 import logging
+import os
 import signal
 import sys
 import threading
@@ -12,10 +13,16 @@ import pytest
 import torch
 from commands import function_of
 from fairseq.data import Dictionary
+from record import VARIABLES
 
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 
 from support import EOS, PAD, SMALL, build_model, run, save_checkpoint, write_toy_data
+
+# No GPU, and nothing that the shell exports for recipes; bash complains of a locale that is not installed.
+for name in {*VARIABLES} - {"OMP_NUM_THREADS"}:
+    os.environ.pop(name, None)
+os.environ |= {"CUDA_VISIBLE_DEVICES": "", "LC_ALL": "C.UTF-8"}
 
 # Commands that tests end take these signals as at a terminal, also where the tests run under nohup or behind &.
 if threading.current_thread() is threading.main_thread():

@@ -103,6 +103,7 @@ def test_sentences_that_just_fit(copies):
 
 
 OPTIMIZERS = [
+    ("transformer", "--max-tokens 1", "--max-tokens 1: .* has 2 subwords: give"),  # fairseq's own
     (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9 subwords: give"),
     (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target cannot be combined with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),

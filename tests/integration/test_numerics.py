@@ -9,7 +9,7 @@ from user_dir.checkpoints.files import load
 from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 
-from support import OLD, assert_on_simplex, train
+from support import OLD, assert_on_simplex, families_with, train
 
 FRENCH = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
 BASE = """--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048
@@ -27,7 +27,9 @@ def test_a_thousand_updates(command, copies, tmp_path, family, size, autocast):
     assert all(parameter.isfinite().all() for parameter in state["model"].values())
     moments = [value for values in state["last_optimizer_state"]["state"].values() for value in values.values()]
     assert all(torch.as_tensor(moment).isfinite().all() for moment in moments)
-    assert_on_simplex(value for name, value in state["model"].items() if name.endswith((".kappa", ".alpha")))
+    weights = [value for name, value in state["model"].items() if name.endswith((".kappa", ".alpha"))]
+    assert bool(weights) == (family in families_with("branched_attention"))
+    assert_on_simplex(weights)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

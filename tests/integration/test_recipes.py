@@ -37,10 +37,12 @@ def test_every_step_and_again(recipe, tmp_path):
     again = recipe()
     assert [again.stdout.count(f"run/{file} is there") for file in ("trained", "translations.de")] == [1, 2]
 
-    for file in ("ctranslate2", "translations.de"):  # as if the export had been interrupted
+    exported = (tmp_path / "run/ctranslate2").exists()
+    for file in ["ctranslate2"] * exported + ["translations.de"]:  # as if the export had been interrupted
         (tmp_path / "run" / file).rename(tmp_path / file)
     again = recipe()
-    assert "run/average.pt is there" in again.stdout and (tmp_path / "run/ctranslate2/model.bin").exists()
+    assert "run/average.pt is there" in again.stdout
+    assert (tmp_path / "run/ctranslate2/model.bin").exists() == exported
 
     other = recipe(SEED=2)
     assert other.returncode == 1

@@ -1,8 +1,10 @@
 """setup.py makes a command of every tool: the targets exist, and each command explains itself."""
 
+import argparse
 import importlib
 import re
 import runpy
+import shlex
 
 import pytest
 import setuptools
@@ -63,3 +65,29 @@ def test_help(tool, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         importlib.import_module(f"user_dir.tools.{tool}").main()
     assert stop.value.code == 0 and capsys.readouterr().out.startswith(f"usage: {command} ")
+
+
+class Parsed(Exception):
+    """The options were understood."""
+
+
+def test_the_commands_on_the_pages_have_options_that_there_are(monkeypatch):
+    def then_ended(parse):
+        def parsed(*arguments):
+            parse(*arguments)
+            raise Parsed
+
+        return parsed
+
+    for name in ("parse_args", "parse_intermixed_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, name, then_ended(getattr(argparse.ArgumentParser, name)))
+    pages, seen = [PROJECT / "README.md", PROJECT / "user_dir/tools/README.md", *(PROJECT / "examples").glob("*.md")], 0
+    for page in pages:
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+        text = "".join(block for kind, block in blocks if not kind).replace("\\\n", " ")
+        for tool, words in re.findall(r"^(?:.*\| )?nmt-([\w-]+) ([^|&\n]*)", text, re.M):
+            main = importlib.import_module(f"user_dir.tools.{tool.replace('-', '_')}").main
+            with pytest.raises(Parsed):
+                main(shlex.split(words, comments=True))
+            seen += 1
+    assert seen > 20

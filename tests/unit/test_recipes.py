@@ -103,8 +103,9 @@ def test_the_published_settings(recipe, target):
 def test_the_commands_on_the_pages_are_possible():
     """Those of recipes in blocks of their own, planned as they stand there."""
     planned = []
-    for page in EXAMPLES.glob("*.md"):
-        text = re.sub(r" *\\\n *", " ", "".join(re.findall(r"^```\n(.*?)^```", page.read_text(), re.M | re.S)))
+    for page in [*EXAMPLES.glob("*.md"), PROJECT / "README.md", PROJECT / "user_dir/tools/README.md"]:
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+        text = re.sub(r" *\\\n *", " ", "".join(block for kind, block in blocks if not kind))
         for line in re.findall(r"^(?:[A-Z_]+=(?:\S+|\"[^\"]*\") )*examples/\w+\.sh\b[^#\n]*", text, re.M):
             done = bash("-c", re.sub(r"(MIRROR|TREEBANK)=\S+", r"\1=.", line.rstrip()) + " --dry-run", cwd=PROJECT)
             assert done.returncode == 0 and done.stdout, (page, line, done.stderr)
@@ -522,6 +523,13 @@ def test_a_reader_that_goes_away_ends_a_plan():
     assert done.stdout == "# prepare\n" and done.stderr == ""
 
 
+def test_the_batch_on_the_page():
+    plans = [plan("wmt14.sh", GPUS=gpus) for gpus in (1, 8)]
+    found = [option(text, name) for text in plans for name in ("--max-tokens", "--update-freq")]
+    page = " ".join((EXAMPLES / "README.md").read_text(encoding="utf-8").split())
+    assert "{} and {} on one GPU, {} and {} on eight".format(*found) in page
+
+
 def test_other_hosts_only_train():
     text = plan("wmt14.sh", NODES=2, NODE_RANK=1, GPUS=8, MASTER_ADDR="first", MASTER_PORT=1234)
     assert steps_of(text) == ["train", "to compare with"]
@@ -718,9 +726,11 @@ def test_slurms_script_is_for_slurm():
 
 def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     run = {"check": True, "cwd": tmp_path, "capture_output": True}
-    subprocess.run(["git", "init", "-q", "there"], **run)
-    identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
-    subprocess.run(["git", "-C", "there", *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
+    (tmp_path / "there").mkdir()
+    git = ["git", "-C", "there", "--git-dir=.git"]  # none that a hook names in GIT_DIR
+    subprocess.run([*git, "init", "-q"], **run)
+    identity = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
     defined = definitions("lock", "make_once")
     one = f"make_once {tmp_path}/here git clone --depth 1 file://{tmp_path}/there"
     done = bash("-euc", f"{defined}\n{one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)

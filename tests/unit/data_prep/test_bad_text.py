@@ -69,7 +69,8 @@ def rows(prepared, stage):
 def test_odd_text(prepared, kind):
     """It is beside its own translation in every stage."""
     source, expected = ODD[kind]
-    target = f"target {[*ODD].index(kind)} of words"
+    others = {"one-sided": "only here", "10 MB of letters": LONG}
+    target = others.get(kind, f"target {[*ODD].index(kind)} of words")
     for stage in ("clean", "bpe"):
         found = {second.replace("@@ ", ""): first for first, second in zip(*rows(prepared, stage), strict=True)}
         first = found.get(target)

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 from unit.data_prep.support import DATA_PREP, WAITING, start
+
+from support import ended, wait_for
 
 # Holds the lock, with a worker whose number it prints, until its input ends.
 HOLDER = """
@@ -40,14 +40,11 @@ def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
 def test_a_lock_does_not_survive_its_process(tmp_path):
     """Nor do the workers of one that is killed: they would write on, or wait for ever."""
     killed = start(HOLDER, tmp_path / ".lock")
-    worker = Path("/proc", killed.stdout.readline().strip())
+    worker = int(killed.stdout.readline())
     killed.kill()
     killed.wait()
     assert start(HOLDER, tmp_path / ".lock").communicate("")[1] == ""
-    since = time.monotonic()
-    while worker.exists():
-        assert time.monotonic() - since < 60
-        time.sleep(0.1)
+    wait_for(lambda: ended(worker), seconds=60)
 
 
 def test_ctrl_c_ends_the_waiting_of_a_shell_without_a_word(tmp_path):
