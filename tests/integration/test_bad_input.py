@@ -280,7 +280,7 @@ def test_vectors_of_another_size(copies, tmp_path, numbers, words):
         check_input(copies, f"--encoder-embed-path {tmp_path}/vectors")
 
 
-def test_files_that_fairseq_does_not_read(copies, tmp_path):
+def test_files_that_fairseq_does_not_read(tmp_path):
     names = [f"{part}.src-tgt.src.idx" for part in ("train", "train12", "train_old", "train.old")]
     for name in names:
         (tmp_path / name).touch()

@@ -184,3 +184,23 @@ def test_a_recipe_killed_in_each_step_goes_on(recipe, start, checkout, tmp_path,
     scores = [re.findall(r"[\d.]+", (run / "score.txt").read_text()) for run in runs]
     assert scores[0] == scores[1] != []  # they begin with the folder's name
     assert_equal(*(torch.load(run / "average.pt")["model"] for run in runs))
+
+
+def test_a_longer_training_in_another_folder(copies, tmp_path):
+    """--continue-once: it ends as one that was as long from the beginning."""
+    options = [
+        "--task",
+        "checked_translation",
+        "--disable-validation",
+        "--update-epoch-batch-itr",
+        "True",
+        "--max-update",
+    ]
+    train(run, copies, "vaswani_transformer", tmp_path / "short", *options, 6)
+    more = ["--continue-once", tmp_path / "short/checkpoint_last.pt"]
+    train(run, copies, "vaswani_transformer", tmp_path / "longer", *options, 12, *more)
+    train(run, copies, "vaswani_transformer", tmp_path / "whole", *options, 12)
+    found, expected = (torch.load(tmp_path / name / "checkpoint_last.pt") for name in ("longer", "whole"))
+    assert found["optimizer_history"][-1]["num_updates"] == 12
+    for part in ("model", "last_optimizer_state"):
+        assert_equal(found[part], expected[part], part)

@@ -128,7 +128,7 @@ def trained(request, command, corpus, tmp_path_factory):
     return path, folder, translations
 
 
-def test_translations_are_those_of_fairseq_generate(trained, command, tmp_path):
+def test_translations_are_those_of_fairseq_generate(trained):
     path, folder, expected = trained
     assert Translator(path).translate(lines_of(folder / "raw/test.fr")) == expected
 

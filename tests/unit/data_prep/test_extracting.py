@@ -43,6 +43,11 @@ def test_no_held_out_sentence_is_trained_on(tmp_path):
         assert len(set(held)) == len(held)  # no sentence is held out twice
 
 
+def test_no_more_than_two_thousand_pairs_are_held_out(tmp_path):
+    texts = split(tmp_path, "a", [(f"one {n}", f"un {n}") for n in range(41_000)], size=None)
+    assert len(texts["valid"]) == len(texts["test"]) == 2_000
+
+
 def test_the_split_depends_on_the_sentences_only(tmp_path):
     pairs = sentences(900)
     texts = split(tmp_path, "a", pairs)

@@ -106,7 +106,7 @@ def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts
     assert found.translate(texts[:50], beam=1) == translator.translate(texts[:50], beam=1)
 
 
-def test_the_runs_settings_of_beam_search_go_along(tmp_path, monkeypatch, refusal):
+def test_the_runs_settings_of_beam_search_go_along(tmp_path, refusal):
     """They hold where nobody gives others; a folder that was exported without them has the defaults."""
     shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
     kept = {"beam": 2, "lenpen": 0.3, "max_len_a": 2, "max_len_b": 7}

@@ -45,7 +45,7 @@ def test_weights(build, family, options, kind):
 
 
 @pytest.mark.parametrize("kind", ATTENTIONS)
-def test_picture(saved, dictionary, tmp_path, kind, monkeypatch, capsys):
+def test_picture(saved, dictionary, kind, monkeypatch, capsys):
     _, path, data = saved("vaswani_transformer_base")
     figures = []
     monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))

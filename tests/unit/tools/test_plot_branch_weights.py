@@ -48,7 +48,7 @@ def test_picture(build, fairseq_log, tmp_path, capsys):
     assert capsys.readouterr().out == f"{tmp_path / 'weights.png'}\n"
 
 
-def test_lines(tmp_path):
+def test_lines():
     shifted = {layer: {u: [w + layer * u for w in (0.1, 0.2, 0.7)] for u in (0, 100)} for layer in (1, 2)}
     figure = plot.draw({("encoder self-attention: κ", layer): points for layer, points in shifted.items()}, "")
     for layer, axis in enumerate(figure.axes, 1):

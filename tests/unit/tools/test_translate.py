@@ -107,7 +107,7 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
     assert (tmp_path / "text").read_text() == "T1(w1)\nT1(w2)\n"
 
 
-def test_a_model_is_not_replaced_by_its_translations(model, echo, tmp_path, refusal):
+def test_a_model_is_not_replaced_by_its_translations(model, echo, refusal):
     refusal(tool.main, *model, "w1", "--output", model[0], match="checkpoint.pt is the input: name another file")
 
 

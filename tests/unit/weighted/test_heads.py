@@ -121,7 +121,7 @@ def test_a_layer_can_be_copied_after_a_training_step(build):
     copy.deepcopy(layer)
 
 
-def test_a_checkpoint_from_before_there_were_forms_is_the_letter(dictionary):
+def test_a_checkpoint_from_before_there_were_forms_is_the_letter():
     """Its options went through the architecture's function without this one."""
 
     def options(**given):

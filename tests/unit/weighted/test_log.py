@@ -12,7 +12,7 @@ from support import families_with
 
 
 @pytest.mark.parametrize("family", families_with("branched_attention"))
-def test_branch_weights_are_looked_at_only_when_a_line_is_written(build, batch, family, monkeypatch):
+def test_branch_weights_are_looked_at_only_when_a_line_is_written(build, family, monkeypatch):
     """fairseq-train writes one after some updates: then it has the weights as the last update left them."""
     model = build(f"{family}_base", branched_attention="encoder_decoder").train()
     model.branch_training.adopted = True
