@@ -248,6 +248,12 @@ def training_options(*words):
     return parse_args_and_arch(get_training_parser(), words)
 
 
+def blocks_of(page):
+    """The blocks of commands of a Markdown page, without those in another language."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [block for language, block in blocks if not language]
+
+
 def future(length):
     """A mask: −inf where a query may not look."""
     return torch.full((length, length), float("-inf"), dtype=torch.double).triu(1)

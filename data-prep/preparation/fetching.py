@@ -73,7 +73,7 @@ def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
 def download_verified(remote: Remote, file: Path) -> Path:
     """Downloads the file, or the rest of it after an earlier attempt, and verifies it."""
     partial = file.with_name(file.name + ".partial")
-    missing = remote.bytes - (partial.stat().st_size if partial.exists() else 0)
+    missing = remote.bytes - arrived(partial)
     if shutil.disk_usage(file.parent).free < missing:
         raise PreparationError(f"{file}: no disk space for {missing:,} bytes; free some")
     with requests.Session() as session:
@@ -96,6 +96,11 @@ def download_verified(remote: Remote, file: Path) -> Path:
     return file
 
 
+def arrived(partial: Path) -> int:
+    """The bytes that earlier attempts have downloaded."""
+    return partial.stat().st_size if partial.exists() else 0
+
+
 def verify(file: Path, remote: Remote, source: Path | None = None) -> None:
     """Raises a PreparationError unless the file is the registry's; prints its checksum if the registry has none.
 
@@ -115,7 +120,7 @@ def verify(file: Path, remote: Remote, source: Path | None = None) -> None:
 
 def download(url: str, partial: Path, remote: Remote, session: requests.Session) -> None:
     """Appends the missing bytes to the partial file."""
-    have = partial.stat().st_size if partial.exists() else 0
+    have = arrived(partial)
     if remote.bytes and have >= remote.bytes:
         return
     # Without compression, so that ranges and sizes are those of the file.

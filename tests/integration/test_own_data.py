@@ -8,7 +8,7 @@ import pytest
 
 from user_dir.tools.shared.training_log import read_log
 
-from support import PROJECT, run, training_options
+from support import PROJECT, blocks_of, run, training_options
 
 # The page's words that are typed otherwise here: less of everything, and the command's name where it is not installed.
 SMALLER = {
@@ -28,8 +28,7 @@ SMALLER = {
 @pytest.fixture(scope="module")
 def blocks() -> list[str]:
     """The commands of the page, block by block."""
-    page = (PROJECT / "examples/own-data.md").read_text(encoding="utf-8")
-    return re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return blocks_of(PROJECT / "examples/own-data.md")
 
 
 def test_from_text_to_a_translated_sentence(blocks, tmp_path):

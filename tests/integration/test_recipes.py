@@ -19,6 +19,9 @@ from user_dir.search.search_settings import FAIRSEQS
 
 from support import PYTHON, assert_same_training, environment, free_port, run, wait_for
 
+# What is made of a checkpoint.
+TRANSLATED = ("average.pt", "generate.log", "translations.de", "score.txt", "run.json")
+
 
 def test_every_step_and_again(recipe, tmp_path):
     first = recipe(STEPS="prepare train")
@@ -167,8 +170,7 @@ def test_other_checkpoints_that_are_chosen_before_the_end(recipe, tmp_path):
     """What the average translated is not scored for the best one."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
-    names = ("average.pt", "generate.log", "translations.de", "score.txt", "run.json")
-    earlier = [tmp_path / "run" / name for name in names]
+    earlier = [tmp_path / "run" / name for name in TRANSLATED]
     for chosen, stay in (({}, True), ({}, True), ({"CHOOSE": "loss"}, False)):
         for file in earlier:
             file.touch()
@@ -182,8 +184,7 @@ def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_pa
     stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"; echo KeyboardInterrupt')
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
-    names = ("average.pt", "generate.log", "translations.de", "score.txt", "run.json")
-    earlier = [tmp_path / "run" / name for name in names]
+    earlier = [tmp_path / "run" / name for name in TRANSLATED]
     for _ in range(2):
         for file in earlier:
             file.touch()

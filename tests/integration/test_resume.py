@@ -188,14 +188,7 @@ def test_a_recipe_killed_in_each_step_goes_on(recipe, start, checkout, tmp_path,
 
 def test_a_longer_training_in_another_folder(copies, tmp_path):
     """--continue-once: it ends as one that was as long from the beginning."""
-    options = [
-        "--task",
-        "checked_translation",
-        "--disable-validation",
-        "--update-epoch-batch-itr",
-        "True",
-        "--max-update",
-    ]
+    options = "--task checked_translation --disable-validation --update-epoch-batch-itr True --max-update".split()
     train(run, copies, "vaswani_transformer", tmp_path / "short", *options, 6)
     more = ["--continue-once", tmp_path / "short/checkpoint_last.pt"]
     train(run, copies, "vaswani_transformer", tmp_path / "longer", *options, 12, *more)

@@ -9,7 +9,7 @@ import shlex
 import pytest
 import setuptools
 
-from support import PROJECT
+from support import PROJECT, blocks_of
 
 FILES = (PROJECT / "user_dir/tools").glob("*.py")
 TOOLS = sorted(path.stem for path in FILES if "@exit_in_one_line" in path.read_text(encoding="utf-8"))
@@ -83,8 +83,7 @@ def test_the_commands_on_the_pages_have_options_that_there_are(monkeypatch):
         monkeypatch.setattr(argparse.ArgumentParser, name, then_ended(getattr(argparse.ArgumentParser, name)))
     pages, seen = [PROJECT / "README.md", PROJECT / "user_dir/tools/README.md", *(PROJECT / "examples").glob("*.md")], 0
     for page in pages:
-        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
-        text = "".join(block for kind, block in blocks if not kind).replace("\\\n", " ")
+        text = "".join(blocks_of(page)).replace("\\\n", " ")
         for tool, words in re.findall(r"^(?:.*\| )?nmt-([\w-]+) ([^|&\n]*)", text, re.M):
             main = importlib.import_module(f"user_dir.tools.{tool.replace('-', '_')}").main
             with pytest.raises(Parsed):

@@ -16,7 +16,7 @@ import record
 from user_dir.families import FAMILIES, SIZES
 from user_dir.tools.shared.metrics import TOKENISERS
 
-from support import PROJECT, ended, executable, run, training_options
+from support import PROJECT, blocks_of, ended, executable, run, training_options
 
 EXAMPLES = PROJECT / "examples"
 # The published settings of the trainings, beside those that test_the_papers_settings computes.
@@ -104,8 +104,7 @@ def test_the_commands_on_the_pages_are_possible():
     """Those of recipes in blocks of their own, planned as they stand there."""
     planned = []
     for page in [*EXAMPLES.glob("*.md"), PROJECT / "README.md", PROJECT / "user_dir/tools/README.md"]:
-        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
-        text = re.sub(r" *\\\n *", " ", "".join(block for kind, block in blocks if not kind))
+        text = re.sub(r" *\\\n *", " ", "".join(blocks_of(page)))
         for line in re.findall(r"^(?:[A-Z_]+=(?:\S+|\"[^\"]*\") )*examples/\w+\.sh\b[^#\n]*", text, re.M):
             done = bash("-c", re.sub(r"(MIRROR|TREEBANK)=\S+", r"\1=.", line.rstrip()) + " --dry-run", cwd=PROJECT)
             assert done.returncode == 0 and done.stdout, (page, line, done.stderr)

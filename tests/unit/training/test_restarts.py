@@ -45,11 +45,12 @@ def options(tmp_path):
     """options(**changed): the options of a training that continues in its own folder."""
     (tmp_path / "checkpoint_last.pt").touch()
     given = {"patience": 3, "best_checkpoint_metric": "loss", "reset_meters": False, "reset_optimizer": False}
-    return lambda **changed: with_checkpoint(given | {"save_dir": str(tmp_path)} | changed)
 
+    def options(**changed):
+        checkpoint = given | {"save_dir": str(tmp_path)} | changed
+        return OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
 
-def with_checkpoint(checkpoint):
-    return OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
+    return options
 
 
 def test_the_count_goes_on(counter, options):
