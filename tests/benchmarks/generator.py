@@ -60,8 +60,8 @@ def parts_of(model, kind: type) -> dict:
     decoder = type(model.decoder)
     return {
         "encoder": [(type(model.encoder), "forward")],
-        "attention": classes_with(model, "forward", MultiheadAttention),
-        "other parts of layers": classes_with(model, "forward", TransformerDecoderLayerBase),
+        "attention": classes_with(model, MultiheadAttention),
+        "other parts of layers": classes_with(model, TransformerDecoderLayerBase),
         "projection": [(decoder, "output_layer")],
         "log-softmax": [(type(model), "get_normalized_probs")],
         "caches": [(decoder, "reorder_incremental_state_scripting"), (type(model.encoder), "reorder_encoder_out")],

@@ -62,6 +62,6 @@ def print_shares(title: str, seconds: dict[str, dict[str, float]]) -> None:
         print(f"  {part:24}" + "".join(f"{1e3 * each[part]:32.0f}" for each in seconds.values()))
 
 
-def classes_with(module, name: str, *kinds: type) -> list[tuple[type, str]]:
-    """(class, name) of every part of `module` that is one of these kinds."""
-    return [(type(part), name) for part in module.modules() if isinstance(part, kinds)]
+def classes_with(module, *kinds: type) -> list[tuple[type, str]]:
+    """(class, "forward") of every part of `module` that is one of these kinds."""
+    return [(type(part), "forward") for part in module.modules() if isinstance(part, kinds)]

@@ -86,7 +86,7 @@ def parts_of(trainer: Trainer, batches) -> dict:
     model, optimizer = trainer.get_model(), type(trainer.optimizer)
     return {
         "data": [(type(batches), "__next__")],
-        "attention": classes_with(model, "forward", MultiheadAttention),
+        "attention": classes_with(model, MultiheadAttention),
         "other parts of layers": [(type(model.encoder), "forward"), (type(model.decoder), "extract_features")],
         "projection and loss": [(type(trainer.get_criterion()), "forward")],
         "backward": [(optimizer, "backward")],

@@ -104,6 +104,7 @@ def test_sentences_that_just_fit(copies):
 
 OPTIMIZERS = [
     ("transformer", "--max-tokens 1", "--max-tokens 1: .* has 2 subwords: give"),  # fairseq's own
+    (PLAIN, "-s de -t en", "no dict.de.txt and no dict.en.txt: .* --source-lang"),
     (PLAIN, "--max-tokens-valid 7", "--max-tokens-valid 7 .*valid.* has 9 subwords: give"),
     (RELATIVE, "--relative-attention all --left-pad-target", "--left-pad-target cannot be combined with"),
     (PLAIN, "--branches 4 --neighbourhood 9", "--neighbourhood 9 has no effect without .*; --branches 4 .*: omit it"),
@@ -311,10 +312,6 @@ def test_raw_data_have_no_index(copies, tmp_path):
     check_input(tmp_path, "--disable-validation")
     with pytest.raises(InputError, match="has no valid.src-tgt.src.idx"):
         check_input(tmp_path)
-
-
-def test_data_of_another_pair(refused):
-    refused("no dict.de.txt and no dict.en.txt: .* --source-lang", PLAIN, "-s de -t en")
 
 
 @pytest.fixture(scope="module")

@@ -115,10 +115,8 @@ def test_each_rule_says_what_it_dropped(capsys, tmp_path):
 def test_tokens_stay_as_they_are(capsys, tmp_path):
     """Thai vowel signs, which sacremoses cuts off; and nmt-translate gives back what it was given."""
     pairs = [(f'ผม กิน แอปเปิ้ล {n} ลูก ("ที่")', f"I eat {n} apples , don't I ?") for n in range(200)]
-    for file, texts in zip(("a.th", "b.en"), zip(*pairs)):
-        (tmp_path / file).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    options = ["--pretokenised", "--bpe-operations", "60", "--held-out", "20", "--workers", "1"]
-    assert run(capsys, tmp_path, "--train", tmp_path / "a.th", tmp_path / "b.en", *options, langs=("th", "en"))[0] == 0
+    options = ["--pretokenised", "--source-lang", "th", "--bpe-operations", "60", "--held-out", "20"]
+    assert prepared(capsys, tmp_path, pairs, *options)[0] == 0
     out = tmp_path / "out"
     for language in ("th", "en"):
         for part in ("train", "valid", "test"):
