@@ -26,6 +26,7 @@ setup(
     license_expression="MIT",
     license_files=["LICENSE"],
     keywords=["machine translation", "Transformer", "fairseq", "relative positions", "attention"],
+    classifiers=["Operating System :: POSIX :: Linux", "Topic :: Text Processing :: Linguistic"],
     packages=find_packages(include=["user_dir", "user_dir.*"]),
     package_data={"user_dir.tools.attention_page": ["page.html"]},
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},

@@ -122,7 +122,9 @@ def check(options: argparse.Namespace) -> None:
             raise PreparationError(f"--{name.replace('_', '-')} is missing: add it")
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[a-z]+(_[A-Za-z0-9]+)*", code):  # Moses would use the rules of English for FR
-            raise PreparationError(f"{code!r} is not a language code; give one such as fr")
+            raise PreparationError(
+                f"{code!r} is not a language code; give one such as fr (own-data.sh: rename the file)"
+            )
         if "_" in code and not (options.pretokenised or options.like):
             language = code.partition("_")[0]
             remedy = language if len(language) == 2 else "the language's code of two letters, if it has one"

@@ -43,7 +43,7 @@ prepare() {
   done
   run join "$source" "$target" "$texts" $languages
   for part in train valid test; do options+=("--$part" "$texts/$part.$source" "$texts/$part.$target"); done
-  # These texts have been cleaned; the default of --max-ratio would drop 446 pairs more than the corpus's.
+  # These texts have been cleaned; the default of --max-ratio would drop 446 pairs more (631 into both languages).
   run python data-prep/prepare.py "${options[@]}" --source-lang "$source" --target-lang "$target" --output "$data" \
     --max-ratio 100 "${preparation[@]}"
 }

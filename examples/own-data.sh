@@ -8,10 +8,12 @@
 # The endings of the files' names are the languages. The family, sizes, merges, dropout and rates by the number of pairs
 # are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
+#   PAIRS=                      choose the settings for so many pairs (default: those of the files), to continue a model
+#                               of so many
 #   PATIENCE=10                 validations, one after each epoch, or after several that have 50 updates together;
 #                               from 100,000 pairs one after 1,249 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are
-#                               relative to the project
+#                               relative to the project and have no spaces
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
 
@@ -24,12 +26,18 @@ done
 texts=("$(realpath -- "$1")" "$(realpath -- "$2")") source=${1##*.} target=${2##*.}
 [ "$source" != "$target" ] || usage "both files end in .$source instead of their languages"
 shift 2
+[[ ${PAIRS:-1} =~ ^[1-9][0-9]{0,8}$ ]] || { echo "own-data.sh: PAIRS is $PAIRS: give a whole number" >&2; exit 1; }
 # Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.
 read -r pairs words <<< "$(awk '{ words += NF } END { printf "%d %.0f", NR, words }' "${texts[0]}")"
+read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
+in_project() { (cd "$(realpath "$(dirname "$0")/..")" && "$@"); }  # where the steps run
+chosen_by() { local word; echo "$*"; for word in "$@"; do [ ! -f "$word" ] || cat "$word"; done; }
 # Other text of the same name, or other subwords, would replace the data of a model that is there already.
-checksum=$({ cat "${texts[@]}"; echo "${PREPARATION:-}"; } | cksum | cut -d ' ' -f 1)
+checksum=$({ cat "${texts[@]}"; in_project chosen_by "${preparation[@]}" ${PAIRS:+PAIRS="$PAIRS"}; } | cksum)
+checksum=${checksum%% *}
 name=$(basename "${texts[0]%.*}").$source-$target.$checksum
 name=${name//[:\$]/_}  # fairseq takes no colon and no dollar in a path
+pairs=${PAIRS:-$pairs}
 
 extras=plot,ctranslate2  # answers in a second, where CTranslate2 computes the family
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5 --max-len-a 1) remedy=""
@@ -48,8 +56,6 @@ fi
 [ "$pairs" -lt 100000 ] || checkpoints=1249
 # Relative positions gain BLEU here. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
-read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
-in_project() { (cd "$(realpath "$(dirname "$0")/..")" && "$@"); }  # where the steps run
 like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
 prepared_with() { [ -n "$like" ] && in_project grep -qs "$1" "$like/manifest.json"; }
 [ -n "$like" ] || preparation=(--bpe-operations "$merges" "${preparation[@]}")
@@ -83,6 +89,10 @@ running+=(--save-interval "$epochs" --validate-interval "$epochs")
 prepare() {
   run python data-prep/prepare.py --train "${texts[@]}" --source-lang "$source" --target-lang "$target" \
     --output "$data" "${preparation[@]}"
+  # fairseq-generate would refuse it, after the training.
+  [ -n "$dry_run" ] || awk 'NF > 1023 { print FILENAME ", line " FNR ": it has " NF " subwords, and the models take " \
+    "1,023: shorten this line of the test set and its translation"; long = 1 } END { exit long }' \
+    "$data/bpe/test.$source" "$data/bpe/test.$target" >&2
 }
 
 follow_plan "nothing published; your sentences, with $run/average.pt:"

@@ -138,7 +138,7 @@ def training(log: pathlib.Path) -> dict:
         "updates": max(max(by_update) for by_update in points.values()),
         "epochs": int(max(values["epoch"] for by_update in points.values() for values in by_update.values())),
         "ended": why[-1] if why else "the log gives no reason: all requested epochs are done",
-        "seconds": round(walls[-1] + again),
+        "seconds": round(walls[-1] + again) if walls else None,
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,
         "peak_memory_gb": max(memory, default=None),  # of the first process and its data-loader workers
         **({"peak_gpu_memory_gb": max(held)} if held else {}),

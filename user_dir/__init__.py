@@ -2,7 +2,7 @@
 
 ``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package, which registers its
 architectures with fairseq (:mod:`.registration`). In Python, first import fairseq, or a module of this package that
-needs it. Without fairseq nothing is registered, so that a tool that scores or plots starts in a second, not in ten.
+needs it. Without fairseq nothing is registered, so that a tool that scores or plots starts in a second.
 """
 
 import sys

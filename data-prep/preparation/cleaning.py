@@ -71,8 +71,8 @@ def remedy(dropped: dict[str, int]) -> str:
 def without_repeats(pairs: Callable[[], Iterable[tuple]], folder: Path, dropped: Counter) -> Iterator[tuple]:
     """The pairs whose first two entries differ from all earlier ones. `pairs()` is called twice, with equal results.
 
-    A Python set of 36 million pairs takes 3 GB. This uses a file of digests in `folder`, of which only a part is in
-    memory at a time, and then one byte per pair.
+    A Python set of the digests of 36 million pairs takes 3 GB. This uses a file of digests in `folder`, of which only
+    a part is in memory at a time, and then one byte per pair.
     """
     with tempfile.TemporaryFile(dir=folder) as digests:
         for first, second, *_ in pairs():

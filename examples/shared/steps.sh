@@ -59,6 +59,8 @@ for argument in "$@"; do
     --log-format | --log-format=*) fail "$argument: omit it, because the run's record is made of the log" ;;
     --restore-file | --restore-file=* | --reset-*)
       fail "$argument: fairseq would do so whenever the run continues; use --finetune-from-model or --continue-once" ;;
+    --no-save | --no-last-checkpoints | --no-save-optimizer-state)
+      fail "$argument: a run that is interrupted could not continue; omit it" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac
@@ -77,7 +79,7 @@ host=0                   # the number of this host; the first one does the work 
 precisions=yes           # "": the model has no --autocast
 silent=""                # yes: commands are not printed
 
-# glibc returns large blocks to the system and gets them again page by page: 6 to 20% of a step on CPUs.
+# glibc returns large blocks to the system and gets them again page by page, which costs small models time.
 malloc=(MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1)
 
 # ---- printing and running
@@ -117,8 +119,8 @@ in_precision() {  # file, command ...
   "${@:2}" --autocast "$(cat "$1")"
 }
 
-log_and_show() {  # log, command ... (its last output is logged even if Ctrl-C ends it)
-  "${@:2}" 2>&1 | (trap '' INT; tee -a "$1" | python -m user_dir.tools.show_progress)
+log_and_show() {  # log, command ... (its output is logged to the end, even if Ctrl-C ends it or nobody reads it)
+  "${@:2}" 2>&1 | (trap '' INT; tee -pa "$1" | python -m user_dir.tools.show_progress)
 }
 
 write_to() {  # output, errors, command ...
@@ -193,7 +195,8 @@ check_options() {  # before a preparation that may take hours
 
 average() {
   [ -n "$dry_run" ] || [ "${averaged[0]}" != "$run/checkpoint_best.pt" ] || [ -e "${averaged[0]}" ] ||
-    fail "$run has no checkpoint_best.pt, because no validation was better than the best before --continue-once"
+    [ -e "$run/average.pt" ] || fail "$run has no checkpoint_best.pt: no validation has ended yet, or none was better" \
+      "than the best before --continue-once"
   run python -m user_dir.search.search_settings "$run/search.json" "${generation[@]}"  # for nmt-translate
   done_before "$run/average.pt" ||
     run python -m user_dir.tools.average_checkpoints "${averaged[@]}" --output "$run/average.pt"
@@ -226,7 +229,8 @@ record() {  # also for train.py and user_dir.tools.compare
 last_file_of() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
   case $1 in
     train) echo "$run/trained" ;;
-    average | translate) echo "$run/translations.$target" ;;
+    average) [ ! -e "$run/average.pt" ] || echo "$run/translations.$target" ;;
+    translate) [ ! -e "$run/generate.log" ] || echo "$run/translations.$target" ;;
   esac
 }
 
@@ -304,7 +308,9 @@ open_run() {  # before anything is written to the folder
   fi
   refuse_another_run
   if [ "$host" = 0 ]; then
-    begun || [ "$(cat "$run"/{options,batch} 2>/dev/null)" = "$(options; echo "${BATCH:-}")" ] || forget_try
+    # With the same options, other hosts may have read the precision already.
+    begun || { [ "${NODES:-1}" != 1 ] &&
+      [ "$(cat "$run"/{options,batch} 2>/dev/null)" = "$(options; echo "${BATCH:-}")" ]; } || forget_try
     options > "$run/options.partial"
     mv "$run/options.partial" "$run/options"
     [ -z "${BATCH:-}" ] || echo "$BATCH" > "$run/batch"

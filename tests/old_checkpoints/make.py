@@ -21,6 +21,8 @@ CHECKPOINTS = {
     "weighted_relative_transformer": ("weighted_relative_transformer", "9ae9f60"),
     # Its version had no --branch-residual yet.
     "weighted_relative_transformer-first": ("weighted_relative_transformer", "1084442^"),
+    # From here on the decoder's branches are in self-attention, and each adds its share of W^O's bias.
+    "weighted_transformer-self": ("weighted_transformer", "32eff6d"),
 }
 NOUNS = {"l'homme": "man", "la fille": "girl", "le chat": "cat", "la sœur": "sister", "le garçon": "boy"}
 ADJECTIVES = {"": "", " noir": "black ", " âgé": "old ", " aimable": "kind ", " étrange": "strange ", " riche": "rich "}

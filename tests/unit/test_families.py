@@ -1,6 +1,7 @@
 """The table of families: it is read by any Python, and what it prints is what the shell reads."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,10 @@ def test_what_its_paper_trains(name):
         assert {printed(f"{name}_{size}") for size in sizes} == {f"{expected}\n"}
     family = families.FAMILIES[name]
     assert family.big.keys() <= family.options.keys()  # big models are of the same family
+    updates = ", ".join(f"{number:,}" for number in family.updates)
+    averaged = ", ".join("none" if number == 1 else str(number) for number in family.averaged)
+    page = (FILE.parents[1] / "examples/wmt14.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| .*`{name}`.* \| {updates} \| {averaged} \|$", page, re.M)
 
 
 def test_fairseqs_own_is_trained_as_the_plain_one():

@@ -137,6 +137,12 @@ def test_the_papers_settings(family, size, target):
     assert option(text, "--bpe-operations") == {"de": "37000", "fr": "32000"}[target]
     figure = {("base", "de"): 27.3, ("base", "fr"): 38.1, ("big", "de"): 28.4, ("big", "fr"): 41.8}[size, target]
     assert re.search(rf"to compare with\n(.*\n)*# Vaswani et al. 2017 +{figure}\n", text)
+    page = (EXAMPLES / "results.md").read_text(encoding="utf-8")
+    published = re.findall(r"^# (\w+ et al\. .*?) +([\d.]+)$", text.partition("to compare with")[2], re.M)
+    assert len(published) == 4
+    for name, score in published:
+        cells = re.search(rf"^\| {re.escape(name)} \|(.*)", page, re.M)[1].split("|")
+        assert re.findall(r"[\d.]+", cells[target == "fr"])[big] == score
 
 
 @pytest.mark.parametrize("family", ("weighted_relative_transformer", "transformer"))
@@ -241,6 +247,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
             ["--restore-file: fairseq would do so whenever", "--continue-once"],
         ),
         ("multi30k.sh", {"typed": "--reset-optimizer"}, ["--reset-optimizer: fairseq would do so whenever"]),
+        ("multi30k.sh", {"typed": "--no-save"}, ["--no-save: a run that is interrupted could not continue; omit it"]),
         ("multi30k.sh", {"typed": "--save-dir x"}, ["--save-dir: name the folder of the run with OUTPUT="]),
         ("multi30k.sh", {"typed": "--save-dir=x"}, ["--save-dir=x: name the folder of the run with OUTPUT="]),
         ("multi30k.sh", {"typed": "--log-format json"}, ["--log-format: omit it"]),
@@ -622,6 +629,15 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
         assert f"\ncd {PROJECT}\n" in done.stdout  # the command after it names the run from there
     assert len(folders) == 3
+    for content in ("one\n", "another\n"):  # of a file that the preparation reads
+        (tmp_path / "test.fr").write_text(content)
+        done = started(*texts, "--dry-run", PREPARATION=f"--test {tmp_path}/test.fr {texts[1]}")
+        folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
+    assert len(folders) == 5
+    many = started(*texts, "--dry-run", PAIRS="100000").stdout  # to continue a model of so many pairs
+    assert "vaswani_transformer_iwslt_de_en" in many and "--encoder-normalize-before" not in many
+    wrong = started(*texts, "--dry-run", PAIRS="1e5")
+    assert wrong.returncode == 1 and wrong.stderr == "own-data.sh: PAIRS is 1e5: give a whole number\n"
     for name in ("mine.txt", "theirs.txt"):
         (tmp_path / name).touch()
     same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]

@@ -45,6 +45,16 @@ def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
     assert found["words_per_second"] == 100 and found["ended"] == ends[1]
 
 
+def test_a_log_without_a_line_of_training(tmp_path):
+    """As when it is translated with the first checkpoint."""
+    log = tmp_path / "train.log"
+    log.write_text(
+        "2026-11-24 10:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 9 | num_updates 5\n"
+    )
+    found = record.training(log)
+    assert found["seconds"] is None and len(found["validation"]) == 1
+
+
 def test_memory_is_the_largest_of_the_log(tmp_path):
     log = tmp_path / "train.log"
     memory = [(1.5, 3), (1.75, 8), (1.25, 7)]

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import re
 import subprocess
 import sys
 
@@ -31,6 +32,14 @@ GROUP = {
 def test_no_page_is_older_than_its_records():
     done = subprocess.run([sys.executable, PROJECT / "examples/tables.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_folders_of_a_mirror_are_those_of_the_page():
+    groups = tables.read_table()
+    trainings = (training for group in groups for training in tables.trainings_of(group, groups))
+    page = " ".join((PROJECT / "examples/README.md").read_text(encoding="utf-8").split())
+    (named,) = re.findall(r"has one folder for each corpus: (.*?)\. ", page)
+    assert {*re.findall("`(.*?)`", named)} == {training.mirror for training in trainings} - {""}
 
 
 def test_every_record_is_of_a_training_in_the_table():
@@ -149,7 +158,7 @@ def test_a_row_has_one_corpus():
 
 
 def test_updates_to_the_first_rows_loss():
-    """Of each seed that both have: 2.0 with seed 1 and 2.5 with seed 2 are the first row's lowest losses."""
+    """Each seed that both have: 2.0 with seed 1 and 2.5 with seed 2 are the first row's lowest losses."""
 
     def rows(*losses: tuple[float, ...]) -> list[dict]:
         validations = [[{"update": 500 * n, "loss": loss} for n, loss in enumerate(row, 1)] for row in losses]

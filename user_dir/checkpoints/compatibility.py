@@ -13,8 +13,8 @@ def refuse_bypassing_fairseq() -> None:
 
     fairseq 0.12.2's encoder layers copy their weights into torch's fused kernel after a checkpoint is loaded, and skip
     the attention of a subclass: training looks right and translations are wrong (fairseq issue 4740). The version
-    number does not tell (the repaired code also says 0.12.2), so the source is searched. It is not imported, because
-    that version cannot be imported on Python 3.11.
+    number does not tell (fairseq's repaired main says 0.12.2, too), so the source is searched. It is not imported,
+    because that version cannot be imported on Python 3.11.
     """
     package = importlib.util.find_spec("fairseq")
     layer = pathlib.Path(package.origin).parent / "modules" / "transformer_layer.py"

@@ -55,16 +55,16 @@ class RelativeAttention(torch.autograd.Function):
         Returns z [B, h, T, d_v] and, if needed, the weights [B, h, T, S] before dropout, both in the type of q.
         """
         ctx.narrow, wide, positions = q.dtype, torch.promote_types(q.dtype, torch.float32), k.size(2)
-        q, k, v = (heads_first(x, wide) for x in (q, k, v))
+        q, k, v = (heads_first(x, wide) for x in (q, k, v))  # [h, B, T, d_k], [h, B, S, d_k], [h, B, S, d_v]
         q.mul_(q.size(3) ** -0.5)
         mask = None if mask is None else additive(mask, wide)
         ctx.blocks = blocks(q.size(2), positions, mask, radius, first_query, q.device)
         if mask is not None:
-            mask = mask.expand(q.size(1), len(q), q.size(2), -1).transpose(0, 1)
+            mask = mask.expand(q.size(1), len(q), q.size(2), -1).transpose(0, 1)  # [h, B, T, S]
         ctx.dropout, ctx.seed = dropout, torch.randint(2**62, ()).item() if dropout else 0
-        z = q.new_empty(*q.shape[:3], v.size(3))
-        sums = None if table_v is None else q.new_zeros(*q.shape[:3], table_v.size(1))
-        all_weights = q.new_zeros(*q.shape[:3], positions) if need_weights else None
+        z = q.new_empty(*q.shape[:3], v.size(3))  # [h, B, T, d_v]
+        sums = None if table_v is None else q.new_zeros(*q.shape[:3], table_v.size(1))  # [h, B, T, r]
+        all_weights = q.new_zeros(*q.shape[:3], positions) if need_weights else None  # [h, B, T, S]
         kept = []
         for group, block, weights, dropped in all_blocks(q, k, mask, table_k, ctx):
             part(z, group, block.queries).baddbmm_(dropped, part(v, group, block.seen), beta=0)
@@ -85,15 +85,15 @@ class RelativeAttention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_z, grad_weights):
         q, k, v, table_k, table_v, sums_v, *kept = ctx.saved_tensors  # q / √d_k
-        grad_z = heads_first(grad_z, q.dtype)
+        grad_z = heads_first(grad_z, q.dtype)  # [h, B, T, d_v]
         grad_weights = None if grad_weights is None else heads_first(grad_weights, q.dtype)  # of a loss of alignments
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        sums_k = None if table_k is None else q.new_zeros(*q.shape[:3], table_k.size(1))
-        of_table = products(grad_z, table_v)
+        sums_k = None if table_k is None else q.new_zeros(*q.shape[:3], table_k.size(1))  # [h, B, T, r]
+        of_table = products(grad_z, table_v)  # [h, B, T, r]
         for group, block, weights, dropped in all_blocks(q, k, ctx.mask, table_k, ctx, kept):
             own_q, own_grad_z = (part(x, group, block.queries) for x in (q, grad_z))
             part(grad_v, group, block.seen).baddbmm_(dropped.mT, own_grad_z)
-            grad_e = torch.bmm(own_grad_z, part(v, group, block.seen).mT)
+            grad_e = torch.bmm(own_grad_z, part(v, group, block.seen).mT)  # [p, T', S']
             add_by_distance(grad_e, part(of_table, group, block.queries), block)
             grad_e.mul_(dropped)
             if grad_weights is not None:
@@ -121,14 +121,14 @@ def all_blocks(q, k, mask, table_k, ctx, kept=()):
     h, batch, length, _ = q.shape
     pairs = SCORES * (1 if q.device.type == "cpu" else 32) // (min(length, QUERIES) * k.size(2))
     groups = itertools.product(slices(h, pairs // batch), slices(batch, pairs))
-    of_table = None if kept else products(q, table_k)
+    of_table = None if kept else products(q, table_k)  # [h, B, T, r]
     generator = torch.Generator(q.device).manual_seed(ctx.seed) if ctx.dropout else None
     kept = zip(kept[::2], kept[1::2])
     for group, block in itertools.product(groups, ctx.blocks):
         if of_kept := next(kept, None):
             yield group, block, *of_kept
             continue
-        weights = torch.bmm(part(q, group, block.queries), part(k, group, block.seen).mT)
+        weights = torch.bmm(part(q, group, block.queries), part(k, group, block.seen).mT)  # [p, T', S']
         add_by_distance(weights, part(of_table, group, block.queries), block)
         if mask is not None:
             own = mask[*group, block.queries, block.seen]

@@ -5,7 +5,7 @@
 The model is not trained again. Its κ and α are the learned ones, 1/M each, or drawn for each seed and block uniformly
 from the simplex (Dirichlet(1, …, 1); the paper does not name its distribution). A row has the BLEU of the translations,
 and the model's loss (in bits per token) and perplexity on the same sentences. BLEU is sacreBLEU of detokenised text,
-without case if the training data are lower-cased; for data that data-prep did not prepare it is BLEU of tokens.
+without case if the training data are lower-cased; for data that data-prep did not tokenise it is BLEU of tokens.
 """
 
 import argparse
@@ -68,7 +68,8 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
         InputError: if the text as published is not there or is of another test set
     """
     prepared, target = preparation_of(translator.data), translator.task.target_dictionary
-    if not prepared and not args.reference:
+    text = prepared and prepared.tokenise  # otherwise translations are tokens
+    if not text and not args.reference:
         # A reference's unknown word is written differently from a translation's, as fairseq-generate does.
         rows = [target.string(dataset.tgt[number], escape_unk=True) for number in range(len(dataset))]
         return token_bleu(), [translator.decode(row) for row in rows]
@@ -78,7 +79,7 @@ def scoring(translator: Translator, dataset: LanguagePairDataset, args: argparse
     if len(references) != len(dataset):
         counts = f"{path} has {len(references)} lines and {args.subset} of {translator.data} {len(dataset)} sentences"
         raise InputError(f"{counts}: name its text with --reference")
-    return bleu(language, lowercase=prepared.lowercase) if prepared else token_bleu(), references
+    return bleu(language, lowercase=prepared.lowercase) if text else token_bleu(), references
 
 
 @exit_in_one_line("nmt-ablate-branch-weights")

@@ -65,7 +65,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
         raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
     family = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
     if family == to or family not in ARCHITECTURES:
-        reason = "it is one already" if family == to else f"only {STOCK} and {OURS} compute the same"
+        reason = "it is one already" if family == to else f"only {STOCK} and {OURS} can be converted"
         raise InputError(f"{path} is of --arch {architecture} and cannot become one of {to}: {reason}")
     refuse_untrusted(path, cfg, sizes)
     if to == OURS:

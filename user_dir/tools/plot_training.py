@@ -146,7 +146,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
             missing = "not reached" if found[0] is None else "–"  # a record may lack the time
             row += [missing if number is None else f"{number:.0f}" for number in found]
     if args.cost:
-        from .shared.training_cost import cost  # which needs torch and fairseq, ten seconds
+        from .shared.training_cost import cost  # which needs torch and fairseq, several seconds
 
         columns += ["target subwords", "FLOPs", "seconds of updates", "FLOP/s"]
         for path, log, row in zip(args.logs, logs, rows):

@@ -25,7 +25,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if name == "save_dir":
         if not path.exists():
             return
-        place, remedy = "", "choose another --save-dir, or remove the file to train from the beginning"
+        place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
     try:
@@ -34,6 +34,9 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         if place and ".embed_tokens.weight is [" in str(error):
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
+    if name != "finetune_from_model" and not options.reset_optimizer and not state.get("last_optimizer_state"):
+        reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
+        raise InputError(f"{place}{path} {reason}: {remedy}, or use --finetune-from-model")
     try:
         task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
     except InputError as error:

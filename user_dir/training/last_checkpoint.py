@@ -1,8 +1,8 @@
 """Makes checkpoint_last.pt resumable after a crash, and any checkpoint with other processes or sizes of batches.
 
-fairseq renames a checkpoint when it is complete, but then copies it to checkpoint_last.pt. If a training without this
-package is killed meanwhile, or if the power fails, that file may be half written; the newest complete checkpoint then
-replaces it. If a training continues with another number of processes or batches of another size, the position in the
+fairseq renames a checkpoint when it is complete, but then copies it to checkpoint_last.pt. If a training is killed
+meanwhile, or if the power fails, that file may be missing or half written; the newest complete checkpoint then replaces
+it. If a training continues with another number of processes or batches of another size, the position in the
 epoch is wrong: it counts the batches of one process, and fairseq does not convert the count.
 """
 
@@ -28,10 +28,11 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 
 
 class Batches(NamedTuple):
-    """The processes that take turns at the batches of an epoch, and the most pairs, or tokens, of a batch."""
+    """The processes that take turns at the batches of an epoch; the most pairs and tokens of a batch, where limited."""
 
     processes: int
-    size: int | None  # None: unknown
+    pairs: int | None
+    tokens: int | None
 
 
 def chosen(options) -> tuple[str, pathlib.Path]:
@@ -39,7 +40,7 @@ def chosen(options) -> tuple[str, pathlib.Path]:
     last = pathlib.Path(options.save_dir) / LAST
     if options.restore_file != LAST:
         return "restore_file", pathlib.Path(options.restore_file)
-    for name in ("continue_once", "finetune_from_model"):  # read once: a resumed training goes on from its own
+    for name in ("continue_once", "finetune_from_model"):  # read once: a resumed training continues from its own
         if getattr(options, name, None) and not last.exists():
             return name, pathlib.Path(getattr(options, name))
     return "save_dir", last
@@ -49,8 +50,8 @@ def prepare_last_checkpoint(options, task) -> None:
     """Makes fairseq-train with `options` and `task` continue where its checkpoint stopped.
 
     With --update-epoch-batch-itr True the training continues as if it had not stopped. Without it, fairseq makes other
-    batches if the training stopped after its first epoch. A half-written checkpoint_last.pt is replaced; a complete
-    file is only read.
+    batches if the training stopped after its first epoch. A checkpoint_last.pt that is half written, or missing beside
+    other checkpoints, is replaced; a complete file is only read.
 
     Raises:
         InputError: if no complete checkpoint can replace a half-written one, or the processes do not see the same file
@@ -58,18 +59,18 @@ def prepare_last_checkpoint(options, task) -> None:
     several = distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
     name, path = chosen(options)
-    before = None
-    if rank == 0 and path.is_file():
-        if name == "save_dir" and is_half_written(path):
+    before, there = None, path.is_file() or (name == "save_dir" and complete_beside(path) != [])
+    if rank == 0 and there:
+        if name == "save_dir" and (not path.is_file() or is_half_written(path)):
             repair(path)
         if name != "finetune_from_model" and not options.reset_dataloader:
             before = batches_of(path)
-    seen = [(str(path) if path.is_file() else "no file", before)] * processes
+    seen = [(str(path) if there else "no file", before)] * processes
     if several:
         distributed.all_gather_object(seen, seen[0])
     if len(files := sorted({file for file, _ in seen})) > 1:  # some hosts would train from the beginning
         raise InputError(f"the processes would continue from {' and '.join(files)}: give all hosts the same --save-dir")
-    before, now = seen[0][1], Batches(processes, size_of(vars(options)))
+    before, now = seen[0][1], batches(processes, vars(options))
     if before not in (None, now):
         convert_position(now, before, task)
 
@@ -78,18 +79,25 @@ def is_half_written(path: pathlib.Path) -> bool:
     """Whether this is the beginning of a file of torch.save: a zip archive, whose table of contents comes last."""
     with path.open("rb") as file:
         begins = file.read(2) in (b"", b"P", b"PK", b"\0\0")  # some file systems leave zeros when the power fails
-    return begins and not zipfile.is_zipfile(path)
+    if not zipfile.is_zipfile(path):
+        return begins
+    with zipfile.ZipFile(path) as archive:  # when a full disk has cut it off, fairseq writes another one behind it
+        return archive.infolist()[0].header_offset > 0
+
+
+def complete_beside(last: pathlib.Path) -> list[pathlib.Path]:
+    """The complete checkpoints in the folder of `last`."""
+    return [path for path in last.parent.glob("*.pt") if SAVED.fullmatch(path.name) and not is_half_written(path)]
 
 
 def repair(last: pathlib.Path) -> None:
     """Replaces `last` with a copy of the newest complete checkpoint; raises InputError if there is none."""
-    complete = [path for path in last.parent.iterdir() if SAVED.fullmatch(path.name) and not is_half_written(path)]
-    if not complete:
+    if not (complete := complete_beside(last)):
         reason = "is half written, and there is no complete checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
     newest = max(complete, key=lambda path: load(path)["optimizer_history"][-1]["num_updates"])
     copy_whole(newest, last)
-    logger.warning(f"{last} was half written, as after a crash; it is now a copy of {newest.name}")
+    logger.warning(f"{last} was missing or half written, as after a crash; it is now a copy of {newest.name}")
 
 
 def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite: bool = True) -> bool:
@@ -102,8 +110,8 @@ def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite
     return True
 
 
-def size_of(options: dict) -> int | None:
-    return options.get("batch_size") or options.get("max_tokens")
+def batches(processes: int, options: dict) -> Batches:
+    return Batches(processes, options.get("batch_size"), options.get("max_tokens"))
 
 
 def batches_of(path: pathlib.Path) -> Batches | None:
@@ -115,14 +123,14 @@ def batches_of(path: pathlib.Path) -> Batches | None:
     if "train_iterator" not in state.get("extra_state", {}):
         return None
     processes = saved_options(state, "distributed_training").get("distributed_world_size")
-    return processes and Batches(processes, size_of(saved_options(state, "dataset")))
+    return processes and batches(processes, saved_options(state, "dataset"))
 
 
 def convert_position(now: Batches, before: Batches, task) -> None:
     """Converts a position in an epoch, counted in the batches `before`, when `task` loads it for those of `now`.
 
-    If the batches done are not divisible by the number of processes, a few of them are used again. Of batches of
-    another size about as many pairs count as done. The checkpoint does not change: the position is converted when
+    If the batches done are not divisible by the number of processes, a few of them are used again. With batches of
+    another size, about as many pairs count as done. The checkpoint does not change: the position is converted when
     fairseq passes it to the iterator.
     """
     build = task.get_batch_iterator
@@ -134,9 +142,11 @@ def convert_position(now: Batches, before: Batches, task) -> None:
         def load_state_dict(state):
             passed = state["iterations_in_epoch"] * before.processes
             done = f"{before.processes} processes trained up to batch {passed} of an epoch"
-            logger.warning(f"{done}; now {now.processes} continue, with batches of {now.size or 'the same size'}")
-            if now.size != before.size and now.size and before.size:
-                passed = min(passed * before.size // now.size, (len(iterator) - 1) * now.processes)
+            logger.warning(f"{done}; now {now.processes} continue")
+            if now[1:] != before[1:]:
+                sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
+                was, size = next((both for both in sizes if all(both)), (1, 1))
+                passed = min(passed * was // size, (len(iterator) - 1) * now.processes)
             task.get_batch_iterator = build  # once: an iterator may serve all epochs
             del iterator.load_state_dict
             load_state({**state, "iterations_in_epoch": passed // now.processes})

@@ -107,7 +107,7 @@ class ResidualBranchedAttention(BranchedAttention):
 
 
 class InverseDeviation(torch.autograd.Function):
-    """1/σ [N, 1] of y [N, d] by torch's kernel of LayerNorm; torch.var takes five times as long on CPUs.
+    """1/σ [N, 1] of y [N, d] by torch's kernel of LayerNorm; torch.var takes several times as long on CPUs.
 
     With ŷ = (y − mean y) / σ: ∂(1/σ) / ∂y = −ŷ / (d σ²).
     """

@@ -2,14 +2,28 @@
 
 import gzip
 import io
+import re
 import tarfile
+import tomllib
+from pathlib import Path
 
+import prepare
 import pytest
 from preparation import corpora
 from preparation.cleaning import Cleaner
 from preparation.errors import PreparationError
 from preparation.extracting import extract
 from unit.data_prep.support import TABLE, packed, registry, sentences, write
+
+
+def test_the_registry_is_as_its_head_and_the_pages_say():
+    """Every key is explained, and WMT14's pairs have the usual limits: 175 words, three times the length."""
+    text = Path(prepare.__file__).with_name("corpora.toml").read_text(encoding="utf-8")
+    head, known = text.partition("\n[")[0], tomllib.loads(text)
+    tables = [table for one in known.values() for table in (one, *one["files"].values(), *one["pairs"].values())]
+    assert not [key for table in tables for key in table if not re.search(rf"\b{key}\b", head)]
+    assert not {"max-length", "max-ratio"} & known["wmt14"].keys()
+    assert (prepare.MAX_LENGTH, prepare.MAX_RATIO) == (175, 3)
 
 
 def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from unit.data_prep.support import TABLE, packed, registry, sentences, write
 
 from user_dir.preparation import PreparedText, preparation_of
 
+from support import PROJECT, blocks_of
+
 UNIQUE = list(enumerate((f"{n} le chat dort ici", f"{n} the cat sleeps here") for n in range(400)))
 
 
@@ -24,6 +27,18 @@ def run(capsys, tmp_path, *arguments, langs=("fr", "en")) -> tuple[int, str]:
         options += [option, code] if code else []
     status = prepare.main([str(option) for option in options])
     return status, capsys.readouterr().err
+
+
+def test_the_commands_on_the_pages_have_options_that_there_are():
+    seen = 0
+    for page in (
+        page for name in ("data-prep", "user_dir/tools", "examples") for page in (PROJECT / name).glob("*.md")
+    ):
+        text = "".join(blocks_of(page)).replace("\\\n", " ")
+        for words in re.findall(r"^python data-prep/prepare\.py (.*)", text, re.M):
+            prepare.parser().parse_args(shlex.split(words))
+            seen += 1
+    assert seen >= 8
 
 
 def assert_refused(outcome, tmp_path, *parts):

@@ -86,13 +86,15 @@ def test_table(subset, capsys):
         assert float(loss) == pytest.approx(loss_by_equation(model, sentences), abs=1e-3)
 
 
-@pytest.mark.parametrize("form", ["lower-cased", "published", "as text"])
+@pytest.mark.parametrize("form", ["lower-cased", "published", "pretokenised", "as text"])
 def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
-    """Tokens against tokens if data-prep did not prepare the data."""
-    _, path, data, sentences = subset(lowercase=form == "lower-cased")
+    """Tokens against tokens if data-prep did not tokenise the data."""
+    _, path, data, sentences = subset(lowercase=form == "lower-cased", tokenise=form != "pretokenised")
+    in_tokens = form in ("published", "pretokenised")
+    if in_tokens:
+        (data.parent / "raw/test.tgt").unlink()  # not read
     if form == "published":
         (data.parent / "manifest.json").unlink()
-        (data.parent / "raw/test.tgt").unlink()  # not read
     texts = [dictionary.string(sentence) for sentence in sentences]
     found = [*texts[:-3], "w1 w2 w3 w4 w5", "W4 w9 w16 w25 w36", "<unk>"]
     searched = []
@@ -108,7 +110,7 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
     learned, uniform = searched  # each row with its own weights
     assert uniform == [[0.25] * 4] * len(uniform) and not [kappa for kappa in learned if kappa == [0.25] * 4]
     bleu = float(row.split()[1])
-    if form == "published":
+    if in_tokens:
         expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(found, [texts]).score
         assert "tok:none" in settings
     else:

@@ -102,7 +102,8 @@ def test_pairs_of_seeds(comparison, files):
     scores = [[BLEU().corpus_score(text, [files.sentences]).score for text in system] for system in texts]
     expected = [p_value(ttest_ind(*scores, equal_var=False).pvalue), p_value(ttest_rel(*scores).pvalue)]
     assert expected[0] != expected[1]
-    text = comparison("--system", "a", *runs["a"], "--system", "b", *runs["b"][::-1])
+    folders = [path.parent for path in runs["b"][::-1]]
+    text = comparison("--system", "a", *runs["a"], "--system", "b", *folders)
     assert differences(text, "b")["sacreBLEU"][2:] == expected
 
 
@@ -158,12 +159,15 @@ def test_other_baseline_and_lengths(comparison, files, cells):
         ("--system a A --system b nowhere.log", "nowhere.log cannot be read"),
         ("--system a A B --system b C --test randomisation", "the same number of files for each"),
         ("--system a A --system b B --lengths-of short", "short has 1 lines and there are 120 segments"),
+        ("--system a run --system b log", "generate.log is given twice"),
         ("--system a A --system b B --output nowhere/report", "there is no folder nowhere: make it"),
     ],
 )
 def test_bad_comparison_is_one_line(files, refusal, options, words):
     named = {letter: files.plain(0.4, seed) for seed, letter in enumerate("ABC")}
     named["short"] = files.write("short", ["one"])
+    (folder := files.folder / "run").mkdir()
+    named |= {"run": folder, "log": files.plain(0.4, 4).rename(folder / "generate.log")}
     options = ["--output", files.folder / "report", *(named.get(word, word) for word in options.split())]
     refusal(compare.main, *options, "--reference", files.reference, match=words)
     assert not list(files.folder.glob("report*"))

@@ -1,9 +1,13 @@
 """python -m user_dir.tools.parameter_table: counts as the papers print them."""
 
+import re
+
 import pytest
 
+from user_dir.families import SIZES
 from user_dir.tools import parameter_table as tool
-from user_dir.tools.shared.paper_tables import TABLES
+from user_dir.tools.shared.paper_tables import TABLES, Row, given
+from user_dir.transformer.architectures import size_options
 
 from support import PROJECT
 
@@ -21,6 +25,19 @@ def test_vocabularies_that_fit():
     least, most = tool.vocabularies(row)
     fits = [round(tool.count(row, words) / 1e6) == row.millions for words in (least - 1, least, most, most + 1)]
     assert fits == [False, True, True, False]
+    ranges = [tool.vocabularies(row) for row in COUNTED if not row.big]
+    assert (max(least for least, _ in ranges), min(most for _, most in ranges)) == (40_932, 41_160)
+    page = (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
+    assert "(40,932 to 41,160" in page
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_counts_of_the_sizes(size):
+    """On the page of the models."""
+    row = Row(size, "vaswani_transformer", given(**size_options(*SIZES[size])))
+    found = tool.count(row, 37_000) / 1e6
+    page = (PROJECT / "user_dir/README.md").read_text(encoding="utf-8")
+    assert re.search(rf"\| `_{size}` \|.*\| {found:.{0 if found > 10 else 1}f} M \|", page)
 
 
 def test_extra_parameters_of_branches():

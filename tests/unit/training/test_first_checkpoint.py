@@ -117,6 +117,19 @@ def test_the_option_of_a_variant(built):
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
 
 
+def continued_from(path, reset_optimizer=False):
+    options = {"ddp_backend": "", "store_ema": False, "reset_optimizer": reset_optimizer}
+    return argparse.Namespace(restore_file=str(path), save_dir="elsewhere", **options)
+
+
+def test_an_average_is_not_continued(saved, new_task):
+    """fairseq would count updates from 0, with a new warm-up."""
+    model, path, _ = saved("vaswani_transformer_tiny")
+    with pytest.raises(InputError, match="--restore-file: .* has no state of the optimizer.*--finetune-from-model"):
+        refuse_checkpoints(continued_from(path), new_task(), model)
+    refuse_checkpoints(continued_from(path, reset_optimizer=True), new_task(), model)
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["with words", "of an older version"])
 def test_dictionaries_of_other_words(saved, new_task, dictionary, known):
     """They have as many words, so that the matrices fit."""
@@ -124,8 +137,8 @@ def test_dictionaries_of_other_words(saved, new_task, dictionary, known):
     state = torch.load(path)
     if known:
         state["task_state"] = new_task().state_dict()
-    torch.save(state, path)
-    training = argparse.Namespace(restore_file=str(path), save_dir="elsewhere", ddp_backend="", store_ema=False)
+    torch.save({**state, "last_optimizer_state": {"state": {}}}, path)
+    training = continued_from(path)
     other = Dictionary()
     for word in reversed(dictionary.symbols[dictionary.nspecial :]):
         other.add_symbol(word)

@@ -54,13 +54,24 @@ def saved(tmp_path):
     return content
 
 
-@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1, "zeros"])
+@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1, "zeros", "tried again"])
 def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
     part = int(part * len(saved)) if isinstance(part, float) else part
-    (tmp_path / "checkpoint_last.pt").write_bytes(bytes(len(saved)) if part == "zeros" else saved[:part])
+    damaged = {"zeros": bytes(len(saved)), "tried again": saved[:100] + saved}.get(part) or saved[:part]
+    (tmp_path / "checkpoint_last.pt").write_bytes(damaged)
     before = set(tmp_path.iterdir())
     assert prepare().read_bytes() == saved
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_missing_one_is_replaced_by_the_newest(saved, prepare):
+    """As after a kill between the first checkpoint and its copy; two processes on one host."""
+    task = types.SimpleNamespace(get_batch_iterator=len)
+    last = prepare(task=task, processes=2)
+    assert last.read_bytes() == saved
+    last.unlink()
+    with pytest.raises(InputError, match="no file"):
+        prepare(task=task, processes=2, elsewhere=[("no file", None)])
 
 
 def test_without_another_it_says_what_to_do(prepare, tmp_path):
@@ -125,7 +136,7 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
 @pytest.mark.parametrize("before, now", [((1, 10), (2, 5)), ((2, 5), (1, 10)), ((1, 10), (1, 20)), ((1, 20), (1, 5))])
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, before, now, share):
-    """Of an epoch of 240 pairs of one token, up to a round of the larger batches. (They are in another order, too.)"""
+    """An epoch has 240 pairs of one token; up to a round of the larger batches. (They are in another order, too.)"""
 
     def iterator(processes, size, rank=0):
         sampler, numbers = [[*range(first, first + size)] for first in range(0, 240, size)], range(240)
@@ -146,6 +157,20 @@ def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path,
         later[-1].load_state_dict(dict(place))
     rest = seen([each.next_epoch_itr() for each in later])
     assert rest and 240 <= passed + rest <= 240 + max(math.prod(before), math.prod(now))
+
+
+def test_a_limit_of_pairs_instead_of_tokens(prepare, tmp_path):
+    """Of both sizes there is no ratio, so that the batches done count."""
+    place = {"epoch": 1, "iterations_in_epoch": 60}
+    torch.save(state(3, 1, place, max_tokens=1000), tmp_path / "checkpoint_last.pt")
+    done = []
+    iterator = type(
+        "Iterator", (), {"__len__": lambda self: 500, "load_state_dict": lambda self, state: done.append(state)}
+    )
+    task = types.SimpleNamespace(get_batch_iterator=iterator)
+    prepare(task=task, max_tokens=1000, batch_size=80)
+    task.get_batch_iterator().load_state_dict(place)
+    assert done == [place]
 
 
 @pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])

@@ -64,8 +64,7 @@ def translations_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def read_run(path: pathlib.Path, references: list[str] | None, language: str, tokenised: bool | None = None) -> Run:
-    """The run whose translations are in `path`: fairseq-generate's output (in a run's folder, generate.log), or plain
-    text with a hypothesis a line.
+    """The run whose translations are in `path`: fairseq-generate's output, or plain text with a hypothesis a line.
 
     Args:
         references: detokenised, one for each segment; None takes the T- lines
@@ -76,7 +75,6 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     Raises:
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
-    path = translations_of(path)
     lines = read_lines(path)
     detokeniser = MosesDetokenizer(language)
 
@@ -143,6 +141,7 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
     if not LANGUAGE.fullmatch(language):
         raise InputError(f"--target-lang {language} is not a language code: give one such as de")
     language = language_of(language)  # for fr_CA and FR Moses would use the rules of no language
+    paths = [*map(translations_of, paths)]
     refuse_repeated(paths)
     tokenised = {"yes": True, "no": False, "auto": None}[args.tokenised]
     references = read_lines(args.reference) if args.reference else None  # once, because it may be a pipe
