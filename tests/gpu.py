@@ -79,9 +79,14 @@ class Commands:
             raise TimeIsOver
         environment = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "4", **os.environ, **variables}
         process = subprocess.Popen(
-            [str(word) for word in words], cwd=PROJECT, env=environment, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [str(word) for word in words],
+            cwd=PROJECT,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         try:
             output, _ = process.communicate(timeout=left)
         except subprocess.TimeoutExpired:
@@ -282,9 +287,11 @@ def save(report: dict, output: str) -> None:
 def main() -> None:
     parts = "\n".join(f"  {name:12} {getattr(Parts, name).__doc__}" for name in ORDER)
     parser = argparse.ArgumentParser(
-        prog="tests/gpu.sh", description=__doc__, epilog=f"parts:\n{parts}",
+        prog="tests/gpu.sh",
+        description=__doc__,
+        epilog=f"parts:\n{parts}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--minutes", type=float, default=25, help="after which a running part is ended")
     parser.add_argument("--output", default="gpu-report", help="the report's name, without .json and .md")
     parser.add_argument("--parts", nargs="+", choices=ORDER, default=ORDER, metavar="NAME")

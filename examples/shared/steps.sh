@@ -61,6 +61,8 @@ for argument in "$@"; do
       fail "$argument: fairseq would do so whenever the run continues; use --finetune-from-model or --continue-once" ;;
     --no-save | --no-last-checkpoints | --no-save-optimizer-state)
       fail "$argument: a run that is interrupted could not continue; omit it" ;;
+    --save-async | --write-checkpoints-asynchronously)
+      fail "$argument: fairseq needs iopath for it, and trains nothing without it; omit it" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac

@@ -155,7 +155,7 @@ def test_hub(trained):
 
 @pytest.mark.parametrize("trained", [next(iter(FAMILIES))], indirect=True)
 def test_commands(trained, command, tmp_path):
-    """tools.translate, and fairseq-interactive as the README has it: one family, since what they add to it is text."""
+    """tools.translate, and fairseq-interactive as their page has it: one family, since what they add to it is text."""
     path, folder, expected = trained
     files = ["--input", folder / "raw/test.fr", "--output", tmp_path / "translations"]
     command("python", "-m", "user_dir.tools.translate", path, *files)

@@ -248,6 +248,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
         ),
         ("multi30k.sh", {"typed": "--reset-optimizer"}, ["--reset-optimizer: fairseq would do so whenever"]),
         ("multi30k.sh", {"typed": "--no-save"}, ["--no-save: a run that is interrupted could not continue; omit it"]),
+        ("multi30k.sh", {"typed": "--save-async"}, ["--save-async: fairseq needs iopath for it"]),
         ("multi30k.sh", {"typed": "--save-dir x"}, ["--save-dir: name the folder of the run with OUTPUT="]),
         ("multi30k.sh", {"typed": "--save-dir=x"}, ["--save-dir=x: name the folder of the run with OUTPUT="]),
         ("multi30k.sh", {"typed": "--log-format json"}, ["--log-format: omit it"]),
