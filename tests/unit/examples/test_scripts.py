@@ -1,0 +1,138 @@
+"""Comparisons of recipes, and what all scripts have in common: help, signals, a user's shell."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from unit.examples.support import EXAMPLES, bash, definitions, last_options, plan
+
+from support import PROJECT, ended
+
+
+def test_translations_of_text_with_nul(tmp_path):
+    (tmp_path / "log").write_bytes(b"S-1\ta\0b\nD-1\t-1\tsecond\nD-0\t-1\tfirst\n")
+    done = bash("-euc", f"{definitions('write_translations')}\nwrite_translations log out", cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "out").read_text() == "first\nsecond\n"
+
+
+def test_a_table_of_another_corpus_has_its_reference():
+    env = {"RECIPE": "wmt14", "ROWS": "k-1", "TARGET": "fr", "SMOKE": "1"}
+    text = bash(EXAMPLES / "ablations.sh", "shaw-distance", "--dry-run", env=env).stdout
+    assert text.rstrip().endswith("--reference data/wmt14.en-fr.smoke/raw/test.fr")
+    assert "fairseq-train data/wmt14.en-fr.smoke/data-bin" in text
+
+
+def test_rows_of_the_papers_corpus():
+    """Each with its size, its options and its seed."""
+    env = {"RECIPE": "wmt14", "ROWS": "big D.smoothing-0", "SEEDS": "2", "GPUS": "1"}
+    text = bash(EXAMPLES / "ablations.sh", "vaswani", "--dry-run", env=env).stdout.replace(" \\\n   ", "")
+    rows = text.split("# ==== ")[1:4]
+    assert [row.partition(",")[0] for row in rows] == ["base", "D.smoothing-0", "big"]
+    names = ("arch", "seed", "label-smoothing")
+    assert [(*last_options(row, names).values(),) for row in rows] == [
+        ("vaswani_transformer_base", "2", "0.1"),
+        ("vaswani_transformer_base", "2", "0.0"),
+        ("vaswani_transformer_big", "2", "0.1"),
+    ]
+
+
+def test_the_plan_of_a_comparison(tmp_path):
+    """It needs nothing that is installed, and ends in the commands that compare."""
+    variables = {"FAMILIES": "vaswani_transformer relative_transformer", "SEEDS": "1 2", "MIRROR": "."}
+    text = plan("compare.sh", cwd=tmp_path, **variables)
+    assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == text.count(f"--mirror {tmp_path}\n") == 4
+    assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
+    done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run")
+    assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
+    assert "--save-interval-updates 50 " in done.stdout.replace(" \\\n   ", "") and "--disable-val" not in done.stdout
+
+
+def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
+    run = {"check": True, "cwd": tmp_path, "capture_output": True}
+    (tmp_path / "there").mkdir()
+    git = ["git", "-C", "there", "--git-dir=.git"]  # none that a hook names in GIT_DIR
+    subprocess.run([*git, "init", "-q"], **run)
+    identity = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
+    defined = definitions("lock", "make_once")
+    one = f"make_once {tmp_path}/here git clone --depth 1 file://{tmp_path}/there"
+    done = bash("-euc", f"{defined}\n{one} & first=$!; {one} & wait $!; wait $first", env=os.environ, cwd=PROJECT)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "here.lock", "there"]
+    assert [path.name for path in (tmp_path / "here").iterdir()] == [".git"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_step_that_has_handled_ctrl_c_ends_a_loop_of_the_shell():
+    words = [sys.executable, EXAMPLES / "shared/supervise.py", "bash", "-c", "exit 130"]
+    assert subprocess.run(words).returncode == -signal.SIGINT
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_what_does_not_hear_sigterm_is_killed():
+    script = "import supervise; supervise.SECONDS = 0.5; supervise.main()"
+    deaf = "(trap '' TERM; echo $BASHPID; while :; do sleep 0.1; done) & sleep 0.3"
+    words = [sys.executable, "-c", script, "bash", "-c", deaf]
+    with subprocess.Popen(words, cwd=EXAMPLES / "shared", stdout=subprocess.PIPE, text=True) as supervised:
+        process = int(supervised.stdout.readline())
+        assert supervised.wait() == 0
+        alive = not ended(process)
+        if alive:
+            os.kill(process, signal.SIGKILL)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    "recipe, option, words",
+    [
+        ("quickstart.sh", "--help", ["From nothing to a scored translation", "MINUTES=7"]),
+        ("quickstart.sh", "-h", ["From nothing to a scored translation"]),
+        ("own-data.sh", "--help", ["Two text files of your own", "PATIENCE=10"]),
+        ("ablations.sh", "--help", ["Trains the rows of one of the papers' tables", "RECIPE=quickstart"]),
+        ("compare.sh", "--help", ["Trains several families", "FAMILIES=(all)"]),
+        ("recipe.sh", "--help", ["Sourced by ", "FAMILY=vaswani_transformer"]),
+    ],
+)
+def test_help_is_the_comment_at_the_top(tmp_path, recipe, option, words):
+    done = bash(EXAMPLES / recipe, option, env={"OUTPUT": str(tmp_path / "run")})
+    assert done.returncode == 0 and done.stdout.startswith(words[0]) and words[-1] in done.stdout
+    assert "set -e" not in done.stdout and done.stdout.count(words[0]) == 1 and not (tmp_path / "run").exists()
+
+
+def test_settings_of_a_users_shell(tmp_path):
+    """With CDPATH `cd` prints a folder, and with noclobber `>` refuses a file that is there."""
+    (tmp_path / "settings").write_text("set -o noclobber\n")
+    settings = {"CDPATH": ".:/tmp", "BASH_ENV": str(tmp_path / "settings"), "PYTHONSAFEPATH": "1"}
+    for recipe in ("quickstart.sh", "multi30k.sh"):
+        env = {"GPUS": "0"}
+        plain, other = (bash(f"examples/{recipe}", "--dry-run", env=e, cwd=PROJECT) for e in (env, env | settings))
+        assert other.returncode == 0 and other.stdout == plain.stdout
+    script = f". {EXAMPLES}/shared/supervised.sh; echo x > settings; echo ${{PYTHONSAFEPATH-none}}"
+    done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "script", sorted([*EXAMPLES.rglob("*.sh"), *EXAMPLES.rglob("*.sbatch")]), ids=lambda path: path.name
+)
+def test_lines_are_as_short_as_those_of_python(script):
+    assert not [line for line in script.read_text(encoding="utf-8").splitlines() if len(line) > 120]
+
+
+@pytest.mark.parametrize("script", ["run.sh", "gpu.sh", "versions.sh"])
+def test_help_of_the_tests_installs_nothing(tmp_path, script):
+    done = bash(PROJECT / "tests" / script, "--help", env={"PATH": os.defpath}, cwd=tmp_path)
+    assert done.returncode == 0 and f"tests/{script}" in done.stdout
+    assert done.stderr == "" and not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "script", ["examples/g2p.py", "examples/sequences.py", "examples/record.py", "data-prep/sample_treebank.py"]
+)
+def test_help_of_scripts_is_no_error(script):
+    asked = subprocess.run([sys.executable, PROJECT / script, "--help"], capture_output=True, text=True)
+    assert asked.returncode == 0 and script.rpartition("/")[2] in asked.stdout and asked.stderr == ""
+    wrong = subprocess.run([sys.executable, PROJECT / script, "--wrong"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and wrong.stderr == asked.stdout and wrong.stdout == ""
