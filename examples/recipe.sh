@@ -222,7 +222,7 @@ case $CHOOSE in
       --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
     # fairseq's BLEU of detokenised text takes a sentence without spaces for one word (nmt-score's TOKENISERS).
     if [ "${generation[0]}" = --tokenizer ] && [[ ! $target =~ ^(zh|ja|th|km|lo|my)(_|$) ]]; then
-      training+=(--eval-bleu-detok moses --eval-bleu-detok-args "{\"target_lang\": \"$target\"}")
+      training+=(--eval-bleu-detok moses)
     else training+=(--eval-tokenized-bleu); fi ;;
   *) fail "CHOOSE=$CHOOSE: choose loss or bleu, or omit it for an average" ;;
 esac

@@ -180,11 +180,12 @@ def record(run: pathlib.Path) -> dict:
         raise InputError(f"{run / STARTS} holds no start of the training: train again in another folder")
     trained = ([start for start in starts if not start.get("trained")] or starts)[-1]  # later ones scored, for example
     seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
+    of_fairseq = [word.lstrip("-") for word in options if word in ("--fp16", "--memory-efficient-fp16", "--amp")]
     return {
         "corpus": {"data": data, "sha256": starts[-1].get("corpus") or digest(PROJECT / data / "data-bin")},
         "command": trained["command"],
         "options": shlex.join(options),
-        "precision": precision.read_text().strip() if precision.exists() else "off",  # fairseq's own models
+        "precision": precision.read_text().strip() if precision.exists() else (of_fairseq or ["off"])[0],
         "seed": int(seed[-1]) if seed else 1,
         "commits": list(dict.fromkeys(start["commit"] for start in starts)),
         "begun": starts[0]["begun"],

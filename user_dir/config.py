@@ -205,8 +205,10 @@ def training_options(cfg) -> dict:
     if not isinstance(cfg, DictConfig):
         return vars(cfg)
     root = whole(cfg)
-    names = ("common", "distributed_training", "optimization", "dataset", "checkpoint", "ema")
-    options = {name: value for group in names if group in root for name, value in root[group].items()}
+    names = ["common", "distributed_training", "optimization", "dataset", "checkpoint", "ema"]
+    names += ["criterion", "lr_scheduler"]
+    groups = [group for name in names if isinstance(group := root.get(name), DictConfig)]  # else it has no dataclass
+    options = {name: value for group in groups for name, value in group.items()}
     optimizer = root.get("optimizer")  # a Namespace of all options if it has no dataclass, such as fairseq's sgd
     name = optimizer.optimizer if isinstance(optimizer, argparse.Namespace) else optimizer and optimizer["_name"]
     return {**options, "optimizer": name}

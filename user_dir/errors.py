@@ -10,6 +10,7 @@ import traceback
 LINES = [
     (AssertionError, "--max-tokens", "{}: for example, add --max-tokens 4096"),
     (AssertionError, "please reset the optimizer", "{}"),
+    (AssertionError, "--sampling requires --nbest", "{}: give both the same number"),
     (OSError, "Model file not found", "--path: {}: name a checkpoint"),
     (ValueError, "--combine-val to combine them", "{}"),
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
@@ -47,6 +48,8 @@ def report_input_errors_in_one_line() -> None:
             message = match[1]
         elif kind is ValueError and str(error).startswith("--finetune-from-model"):
             message = str(error).partition(": {")[0]  # the whole configuration follows
+        elif kind.__name__ == "ConfigCompositionException" and "total_num_update=null" in str(error):
+            message = "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         elif lines := [line for of, words, line in LINES if kind is of and words in str(error)]:

@@ -19,8 +19,9 @@ from .errors import InputError
 
 LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
 # The spaces that Moses, which knows Latin punctuation, leaves in text of other scripts: before marks that follow
-# a word, on both sides of joiners, and around full-width punctuation.
-SPACES = re.compile(r" (?=[।॥۔؟،؛።፣፤։])| ([\u200c\u200d]) | ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?")
+# a word, on both sides of joiners, and around full-width punctuation. And those in times such as 3:30.
+TIME = r"(?<=\d)(?<!\d{3}) ?(:) ?(?=[0-5]\d\b)"
+SPACES = re.compile(rf"{TIME}| (?=[।॥۔؟،؛።፣፤։])| ([\u200c\u200d]) | ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?")
 CONTINUED = "@@"  # the end of every subword but the last of a word
 REMEMBERED = 300_000  # the most words whose subwords are cached: about 100 MB
 
@@ -110,8 +111,8 @@ def joined(subwords: str) -> str:
 
 
 def closed_up(text: str) -> str:
-    """Text that sacremoses has detokenised, without the spaces that it leaves in scripts other than Latin."""
-    return SPACES.sub(r"\1\2", text)
+    """Text that sacremoses has detokenised, without the spaces that it leaves in times and other scripts."""
+    return SPACES.sub(r"\1\2\3", text)
 
 
 def language_of(code: str) -> str:

@@ -7,6 +7,7 @@ import argparse
 import atexit
 import gc
 import hashlib
+import json
 import multiprocessing
 import os
 import pathlib
@@ -20,6 +21,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
+from torch import distributed
 
 from .checkpoints.trusted import refuse_untrusted
 from .config import option, training_options, whole
@@ -131,6 +133,9 @@ class CheckedTranslationTask(TranslationTask):
         whole(self.cfg)["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
         prepare_last_checkpoint(options, self)
         refuse_input(options, self, cfg)
+        if self.cfg.eval_bleu and self.cfg.eval_bleu_detok == "moses":  # fairseq would detokenise as in English
+            given = {"target_lang": self.cfg.target_lang, **json.loads(self.cfg.eval_bleu_detok_args)}
+            self.cfg.eval_bleu_detok_args = json.dumps(given)
         model = super().build_model(cfg, from_checkpoint)
         refuse_checkpoints(options, self, model)
         if isinstance(model, TransformerModel):
@@ -221,6 +226,20 @@ class CheckedTranslationTask(TranslationTask):
     def set_checkpoint_dict(self, state: dict) -> None:
         continue_clock(state.get("seconds", 0.0))
         continue_patience(state, whole(self.cfg))
+
+    def train_step(self, *args, **kwargs):
+        """As fairseq's, which leaves out a batch that does not fit into a GPU's memory, and then hangs with several.
+
+        Raises:
+            InputError: for such a batch, with several processes
+        """
+        try:
+            return super().train_step(*args, **kwargs)
+        except RuntimeError as error:
+            if "out of memory" not in str(error) or not distributed.is_initialized():
+                raise
+            remedy = "lower --max-tokens and raise --update-freq (in recipes lower MAX_TOKENS), and continue"
+            raise InputError(f"a batch does not fit into the GPU's memory: {remedy}") from error
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)

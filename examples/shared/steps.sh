@@ -78,7 +78,8 @@ fi
 # Variables that a recipe may change.
 launch=(fairseq-train)   # the command that trains
 host=0                   # the number of this host; the first one does the work that is done once for all
-precisions=yes           # "": the model has no --autocast
+precisions=yes           # "": the model has no --autocast, or is to compute in float16
+case " ${further[*]} " in *" --fp16 "* | *" --memory-efficient-fp16 "* | *" --amp "*) precisions="" ;; esac
 silent=""                # yes: commands are not printed
 
 # glibc returns large blocks to the system and gets them again page by page, which costs small models time.

@@ -20,6 +20,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.utils import apply_to_sample
 from parts import classes_with, print_shares, seconds_by_part
 from speed import STOCK, report_speeds, time_in_turn
 
@@ -38,12 +39,13 @@ def stock_of(model, cfg, task):
     return stock.eval()
 
 
-def batches_of(task, sentences: int, count: int) -> list[dict]:
+def batches_of(task, sentences: int, count: int, device: str) -> list[dict]:
     """Batches of that many sentences of similar length, `count` sentences of the test set together."""
     dataset = task.dataset("test")
     batches = task.get_batch_iterator(dataset, None, sentences, disable_iterator_cache=True)
     found = list(batches.next_epoch_itr(shuffle=False))
-    return found[:: max(1, len(found) * sentences // count)]
+    chosen = found[:: max(1, len(found) * sentences // count)]
+    return [apply_to_sample(lambda tensor: tensor.to(device), batch) for batch in chosen]
 
 
 def searches(model, kind: type, task, batches: list[dict], results: list):
@@ -100,7 +102,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, beam {BEAM.beam}")
     found = {}
     for sentences in args.batches:
-        batches = batches_of(task, sentences, args.sentences)
+        batches = batches_of(task, sentences, args.sentences, device)
         results = {name: [] for name in compared}
         actions = {name: searches(compared[name], kinds[name], task, batches, results[name]) for name in compared}
         times = time_in_turn(actions, args.rounds)

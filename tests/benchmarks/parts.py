@@ -6,7 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from unittest import mock
 
+import torch
+
 REST = "everything else"
+
+
+def clock() -> float:
+    """Seconds, when a GPU has done what it was given: else its work would count for the part that waits for it."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def seconds_by_part(action: Callable[[], object], parts: dict[str, list[tuple[object, str]]]) -> dict[str, float]:
@@ -15,16 +24,16 @@ def seconds_by_part(action: Callable[[], object], parts: dict[str, list[tuple[ob
     Where parts call each other, time counts for the innermost one.
     """
     seconds = dict.fromkeys([*parts, REST], 0.0)
-    inside, since = [REST], [time.perf_counter()]
+    inside, since = [REST], [clock()]
 
     def enter(part: str) -> None:
-        now = time.perf_counter()
+        now = clock()
         seconds[inside[-1]] += now - since[0]
         since[0] = now
         inside.append(part)
 
     def leave() -> None:
-        now = time.perf_counter()
+        now = clock()
         seconds[inside.pop()] += now - since[0]
         since[0] = now
 
@@ -48,7 +57,7 @@ def seconds_by_part(action: Callable[[], object], parts: dict[str, list[tuple[ob
         for part, functions in parts.items():
             for owner, name in dict.fromkeys(functions):
                 stack.enter_context(timed(part, owner, name))
-        since[0] = time.perf_counter()
+        since[0] = clock()
         action()
         enter(REST)
     return seconds

@@ -31,7 +31,8 @@ from user_dir.families import FAMILIES, SIZES
 OURS = "--optimizer fused_adam --criterion fused_label_smoothed_cross_entropy --branch-frozen-updates 0"
 FAIRSEQS = "--optimizer adam --criterion label_smoothed_cross_entropy"
 COMMON = """--share-all-embeddings --label-smoothing 0.1 --clip-norm 1 --lr 5e-4 --lr-scheduler inverse_sqrt --seed 1
-    --warmup-updates 100 --max-update 100000 --num-workers 0 --log-format none --dropout"""
+    --warmup-updates 100 --max-update 100000 --num-workers 0 --log-format none --distributed-world-size 1
+    --dropout"""
 SIDE = "--{0}-layers {1} --{0}-embed-dim {2} --{0}-ffn-embed-dim {3} --{0}-attention-heads {4}"
 
 

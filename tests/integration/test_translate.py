@@ -20,12 +20,12 @@ from user_dir.transformer.model import TransformerModel
 from support import PROJECT, SMALL, TWO_FAMILIES, build_model, hypotheses, run, save_checkpoint, slow_beyond, train
 
 SOURCE = (
-    ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”"],
+    ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”,"],
     ["est là", "l’a vu", "n'aime pas", "pèse 3,5 kg", "dit-il", "vaut 12\u00a0%"],
     ["aujourd'hui !", "à A&B...", "[sic] ?", "en 2\u202f000 – non", "etc.", "chez M. O'Neil."],
 )
 TARGET = (
-    ["The man", "Maybe", '"Mary"', "The owl", "What", "“Tom”"],
+    ["The man", "Maybe", '"Mary"', "The owl", "What", "“Tom,”"],
     ["isn't there", "saw it", "doesn't like", "weighs 3.5 kg", "says", "is worth 12%"],
     ["today!", "at A&B...", "[sic]?", "in 2,000 – no", "etc.", "at Mr. O'Neil's well-known place."],
 )

@@ -65,6 +65,11 @@ def raised_in_another_process(error):
         (ValueError("a mistake"), "traceback of ValueError\n"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
         (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint\n"),
+        (AssertionError("--sampling requires --nbest x"), "--sampling requires --nbest x: give both the same number\n"),
+        (
+            type("ConfigCompositionException", (Exception,), {})("x lr_scheduler.total_num_update=null"),
+            "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update\n",
+        ),
         (ImportError("x. Please install fairscale"), "x. Please install fairscale\n"),
         (ValueError("x: Set --combine-val to combine them"), "x: Set --combine-val to combine them\n"),
         (

@@ -13,6 +13,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
+from torch import distributed
 
 from user_dir.config import training_options as options_of_training
 from user_dir.errors import InputError
@@ -160,13 +161,15 @@ def test_a_training_s_optimizer_is_known(optimizer):
 def test_validation_searches_with_ours(monkeypatch):
     """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
     words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
+    words += " --lr 1e-3 --curriculum 2 --eval-bleu-detok moses --eval-bleu-args {}"
     words += " --train-subset test --valid-subset test --max-tokens 4000"
     cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
     task = setup_task(cfg.task)
     at_exit = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
     task.build_model(cfg.model)
-    assert task.sequence_generator.is_plain_beam_search()
+    assert task.sequence_generator.is_plain_beam_search() and task.curriculum == 2
+    assert task.cfg.eval_bleu_detok_args == '{"target_lang": "en"}'  # fairseq's is English whatever the language
     assert stop_loading in at_exit
 
 
@@ -190,6 +193,14 @@ def test_data_sets_that_are_not_there_are_refused(new_task):
         new_task(data="data-bin", source_lang="src", target_lang="tgt").load_dataset("tset")
 
 
+def test_epochs_take_turns_with_several_folders(new_task):
+    data = {"data": f"{OLD}/data-bin:nowhere", "source_lang": "fr", "target_lang": "en", "dataset_impl": "mmap"}
+    task = new_task(**data, train_subset="test")
+    task.load_dataset("test", epoch=1)
+    with pytest.raises(InputError, match="no data set test"):
+        task.load_dataset("test", epoch=2)
+
+
 def test_translations_in_other_scripts_than_moses_knows(new_task):
     """--tokenizer moses, for fairseq-generate's D- lines."""
     task = new_task(source_lang="en", target_lang="hi")
@@ -202,6 +213,19 @@ class Criterion(torch.nn.Module):
     @staticmethod
     def reduce_metrics(logs):
         pass
+
+
+@pytest.mark.parametrize("several, refused", [(True, InputError), (False, torch.OutOfMemoryError)])
+def test_a_batch_that_does_not_fit(new_task, monkeypatch, several, refused):
+    """fairseq leaves it out; several processes would wait for each other."""
+
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(TranslationTask, "train_step", full)
+    monkeypatch.setattr(distributed, "is_initialized", lambda: several)
+    with pytest.raises(refused, match="out of memory|does not fit .*lower --max-tokens"):
+        new_task().train_step({}, None, None, None, 0)
 
 
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")

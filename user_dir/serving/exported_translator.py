@@ -135,17 +135,18 @@ class ExportedTranslator(TextTranslator):
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
         elsewhere = kind != "cpu" if device else ctranslate2.get_cuda_device_count() > 0
-        with self.used(": use --device cpu" if elsewhere else f": {repair(folder)}"):
+        self.remedy = ": use --device cpu" if elsewhere else ""  # libraries of a GPU are loaded when it translates
+        with self.used(self.remedy or f": {repair(folder)}"):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            workers = int(threads[0] if threads else 0) or cores
+            workers = 1 if elsewhere else int(threads[0] if threads else 0) or cores
             self.model = ctranslate2.Translator(
                 str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )
 
     @contextlib.contextmanager
-    def used(self, remedy: str = ""):
+    def used(self, remedy: str):
         """Raises InputError where CTranslate2 fails on the folder, with `remedy` at its end."""
         try:
             yield
@@ -171,7 +172,7 @@ class ExportedTranslator(TextTranslator):
             numbers = [*similar]
             longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
             most = max(1, min(batch_size, max_tokens // longest)) if batch_size else max_tokens
-            with self.used():
+            with self.used(self.remedy):
                 results = self.model.translate_batch(
                     [sources[number] for number in numbers],
                     beam_size=search["beam"],

@@ -33,10 +33,16 @@ def refuse_input(options, task, model_options) -> None:
     faults = []
     if options.optimizer is None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
+    elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
+        faults.append("--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4")
+    ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
+    if 0 < ended < options.max_update and not options.end_learning_rate:
+        rate = f"--total-num-update {ended:g}: the learning rate would be 0 from then on"
+        faults.append(f"{rate}, and --max-update is {options.max_update}: give both the same number")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
-    if flattened and not torch.cuda.is_available():
+    if flattened and (options.cpu or not torch.cuda.is_available()):
         faults.append("--fp16 needs a GPU: train with --autocast bf16")
     if task.cfg.num_batch_buckets:
         faults.append("--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it")
@@ -53,6 +59,8 @@ def refuse_input(options, task, model_options) -> None:
     if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
         faults.append(f"--autocast bf16 cannot be combined with {given}, which computes in float16: omit one of them")
+    if getattr(model_options, "autocast", "off") != "off" and options.ddp_backend == "fully_sharded":
+        faults.append("--autocast bf16 cannot be combined with --ddp-backend fully_sharded: use pytorch_ddp")
     computed_again = ("checkpoint_activations", "offload_activations")  # hydra's do not imply each other
     if options.amp and any(getattr(model_options, name, False) for name in computed_again):
         reason = "which would compute layers again in float32"
@@ -102,6 +110,10 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
     metric, highest = options.best_checkpoint_metric, options.maximize_best_checkpoint_metric
     if metric == "bleu" and not task_cfg.eval_bleu:
         yield "--best-checkpoint-metric bleu needs --eval-bleu: add it"
+    if metric == "accuracy" and not getattr(options, "report_accuracy", True):
+        yield "--best-checkpoint-metric accuracy needs --report-accuracy: add it"
+    if metric != metric.lower() or metric == "sacrebleu":
+        yield f"--best-checkpoint-metric {metric}: choose from {', '.join(RISES)}"
     if highest != RISES.get(metric, highest):
         remedy = "omit" if highest else "add"
         kept = "highest" if highest else "lowest"

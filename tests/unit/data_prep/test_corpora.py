@@ -9,7 +9,7 @@ from pathlib import Path
 
 import prepare
 import pytest
-from preparation import corpora
+from preparation import corpora, markup
 from preparation.cleaning import Cleaner
 from preparation.errors import PreparationError
 from preparation.extracting import extract
@@ -24,6 +24,10 @@ def test_the_registry_is_as_its_head_and_the_pages_say():
     assert not [key for table in tables for key in table if not re.search(rf"\b{key}\b", head)]
     assert not {"max-length", "max-ratio"} & known["wmt14"].keys()
     assert (prepare.MAX_LENGTH, prepare.MAX_RATIO) == (175, 3)
+
+
+def test_segments_of_wmts_test_sets_stay_as_they_are():
+    assert [*markup.sentences(['<seg id="1"> it’s </seg>', "<doc>"], "newstest.sgm")] == ["it’s"]
 
 
 def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):

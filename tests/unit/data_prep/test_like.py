@@ -112,7 +112,8 @@ def test_only_other_subwords_are_a_reason_to_prepare_again(earlier, tmp_path, ca
     moved = shutil.copytree(earlier / "old", tmp_path / "moved")
     for folder in (earlier / "old", moved):
         assert run(earlier, "again", OTHER, "--like", folder) == 0
-    assert "bpe: nothing to do" in capsys.readouterr().out
+    assert "bpe: nothing to do" in capsys.readouterr().out and unknown(earlier / "again")
+    assert run(earlier, "again", OTHER, "--like", moved, "--new-characters") == 0 and not unknown(earlier / "again")
     codes = next(moved.glob("bpe/codes*"))
     codes.write_text("".join(codes.read_text().splitlines(keepends=True)[:-1]))
     assert run(earlier, "again", OTHER, "--like", moved) == 0

@@ -65,6 +65,11 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
         folder = tmp_path / "out" / ("clean" if part == "train" else "tok")
         found = [(folder / f"{part}.{language}").read_text(encoding="utf-8").splitlines() for language in texts]
         assert [list(pair) for pair in zip(*found)] == pairs
+    assert not (tmp_path / "out/bpe/vocabulary").exists()
+
+    texts = [str(tmp_path / f"out/raw/train.{language}") for language in ("de", "en")]
+    like = ["--train", *texts, "--like", str(tmp_path / "out"), "--output", str(tmp_path / "more"), "--workers", "1"]
+    assert prepare.main(like) == 0 and "„" in (tmp_path / "more/tok/train.de").read_text(encoding="utf-8")
 
     given = [*options, "--max-length", "1", "--mirror", str(tmp_path), "--output", str(tmp_path / "none")]
     assert prepare.main(["iwslt14", *given]) == 1

@@ -114,10 +114,11 @@ def prepared(capsys, tmp_path, pairs, *arguments):
 def test_each_rule_says_what_it_dropped(capsys, tmp_path):
     pairs = [*sentences(1200), ("", "x"), ("a b c d e f", "one"), ("a b c d e f", "two")] + 2 * [("a b", "a b")]
     pairs.append(("yes", "(a) (b) [c]"))  # 1 and 3 words, but 1 and 9 tokens
+    pairs += [("c – d", "x y"), ("c - d", "x y")]  # two texts, but the same tokens
     status, shown, warnings = prepared(capsys, tmp_path, pairs, "--held-out", "60")
     assert status == 0 and warnings == ""
-    (line,) = [line for line in shown.splitlines() if line.startswith("1,206 pairs: ")]
-    for part in ("60 valid", "60 test", "1 empty", "3 length ratio", "1 duplicate"):
+    (line,) = [line for line in shown.splitlines() if line.startswith("1,208 pairs: ")]
+    for part in ("60 valid", "60 test", "1 empty", "3 length ratio", "2 duplicate"):
         assert re.search(rf"\b{part}\b", line)
     counts = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", line)]
     assert counts[0] == sum(counts[1:])  # no pair is lost without a word
@@ -140,6 +141,7 @@ def test_tokens_stay_as_they_are(capsys, tmp_path):
     text = PreparedText(preparation_of(out / "data-bin"), "th", "en")
     for sentence in (pairs[7][0], "แอปเปิ้ล"):
         assert text.decode(text.encode(sentence)) == sentence
+    assert prepared(capsys, tmp_path, pairs, *options, "--like", out, "--output", tmp_path / "more")[0] == 0
 
 
 def test_subwords_that_the_model_knows(capsys, tmp_path):
@@ -198,6 +200,7 @@ def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):
     dropped, few = warnings.splitlines()
     assert re.search(r"warning: 355 of 400 pairs \(89%\).*'length ratio'.*spaces between the words.*README", dropped)
     assert "--max-ratio" in dropped and re.search("valid has 2 .*test has 2 .*--valid and --test", few)
+    assert "length ratio" not in prepared(capsys, tmp_path, joined, "--max-ratio", "9")[1]
     spaced = [pair for _, pair in UNIQUE]
     status, shown, warnings = prepared(capsys, tmp_path, spaced, "--held-out", "60")
     assert status == 0 and "dropped: none" in shown and warnings == ""

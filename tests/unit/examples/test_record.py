@@ -106,6 +106,7 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
         folder.mkdir()
     (data / "dict.fr.txt").write_text("a 1\n")
     (run / "options").write_text(f"{data} --seed 2 --seed 3")
+    (run / "precision").write_text("bf16\n")
     for name, text in (("generate.log", ""), ("score.txt", "BLEU|x = 1.0 2/3")):
         (run / name).write_text(text)
     monkeypatch.setenv("STEPS", "train")
@@ -124,7 +125,11 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     found = record.record(run)
     assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' MERGES=1000 first.sh")  # to type
     assert found["commits"] == ["0", record.commit()]
-    assert "STEPS" not in found["command"]
+    assert "STEPS" not in found["command"] and found["precision"] == "bf16"
+    (run / "precision").unlink()
+    assert record.record(run)["precision"] == "off"
+    (run / "options").write_text(f"{data} --fp16")
+    assert record.record(run)["precision"] == "fp16"
     assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
     assert "ended" not in found and found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
 

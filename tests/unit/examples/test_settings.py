@@ -210,6 +210,9 @@ def test_what_follows_the_recipe_wins():
     assert train.rindex("--lr 1") > train.index("--lr 6.99e-4")
     assert "--autocast off" in train and "in_precision" not in train
     assert re.search(r"^choose_precision runs/\S+/precision off$", train, re.MULTILINE)
+    for half in ("--fp16", "--amp"):
+        train = plan("wmt14.sh", half).partition("# train")[2].partition("# average")[0]
+        assert half in train and "--autocast" not in train and "precision" not in train
 
 
 @pytest.mark.parametrize("typed", [["--max-update", "1200"], ["--max-update=1200"]])

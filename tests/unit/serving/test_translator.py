@@ -67,7 +67,9 @@ def test_lines_and_results_go_together(files):
 
 def test_scores(files):
     """Σ log2 p(word | before) of the model that reads the source and writes the hypothesis, by the length penalty."""
-    path, _ = files()
+    path, data = files()
+    words = data / "dict.tgt.txt"
+    words.write_text(words.read_text().replace("w", "v"))  # the languages have dictionaries of their own
     translator = Translator(path)
     (model,), dictionary = translator.models, translator.task.target_dictionary
     source = translator.binarise(translator.encode("w3 w4 w5"))
@@ -177,6 +179,7 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("fr", "Elle dit : « L'eau, c'est 100 % bleu ! »"),
         ("hi", "क्\u200dया वह आता है? वह आता है।"),
         ("ur", "وہ آتا ہے۔ کیا؟"),
+        ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1: 100."),
         ("fa", "می\u200cروم، تو؛"),
         ("am", "ሰላም፣ ነው።"),
         ("hy", "Բարև։"),

@@ -100,12 +100,13 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
     searched = []
 
     def beam_search(self, sources, **search):
+        assert search["beam"] == 3
         searched.append([block.kappa.tolist() for block in branched_blocks(self.models[0]).values()])
         return [[text] for text in found]
 
     monkeypatch.setattr(Translator, "beam_search", beam_search)
     monkeypatch.setattr(Translator, "hypothesis", lambda self, text: Hypothesis(text, 0.0))
-    ablation.main([str(path), "--data", str(data), "--seeds"])
+    ablation.main([str(path), "--data", str(data), "--beam", "3", "--seeds"])
     _, row, *_, settings = capsys.readouterr().out.splitlines()
     learned, uniform = searched  # each row with its own weights
     assert uniform == [[0.25] * 4] * len(uniform) and not [kappa for kappa in learned if kappa == [0.25] * 4]

@@ -48,6 +48,14 @@ def test_languages_without_spaces():
         assert f"tok:{tokens}|" in str(bleu.get_signature()) and (round(same) == 100) == (language != "hi")
 
 
+def test_tokens_of_other_scripts_than_moses_knows(files, cells, capsys):
+    """They are closed up as nmt-translate closes them up."""
+    reference = files.write("test.hi", ["वह आता है।", "राम घर गया और सो गया।"])
+    tokens = files.write("tokens", ["वह आता है ।", "राम घर गया और सो गया ।"])
+    score.main([str(tokens), "--reference", str(reference), "--target-lang", "hi", "--tokenised", "yes"])
+    assert cells(capsys.readouterr().out, tokens)[0] == "100.00"
+
+
 def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
     reference = files.write("test.fr", ["L'eau n'est pas bleue, j'ai vu l'arbre.", "C'est l'été."])
     texts = [files.write("plain", ["L'eau n'est pas bleue, j'ai vu un arbre.", "C'est l'hiver."])]

@@ -128,7 +128,8 @@ def test_prompt(model, echo, monkeypatch, capsysbinary):
     assert done.out == b"T1(w2)\n"  # the ones before were read with the prompts
 
 
-def test_nbest(model, echo, capsysbinary):
+def test_nbest(model, echo, capsysbinary, monkeypatch):
+    monkeypatch.setattr(tool, "CHUNK", 2)
     tool.main([*model, "--nbest", "2", "a", "", "b"])
     assert capsysbinary.readouterr().out.decode().splitlines() == [
         *("1\t-0.5000\tT1(a)", "1\t-1.0000\tT2(a)"),

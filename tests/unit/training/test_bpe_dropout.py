@@ -48,6 +48,16 @@ def sentences(pairs, side="source"):
     return [pairs[number][side].tolist() for number in range(len(pairs))]
 
 
+def test_each_side_has_its_own_codes_and_dictionary(tmp_path):
+    write_preparation(tmp_path / "data-bin", ("xx", "yy"), separate=True)
+    (tmp_path / "bpe/codes.yy").write_text("#version: 0.2\na b</w>\n")
+    one, other = Dictionary(), Dictionary()
+    cfg = CheckedTranslationConfig(data=str(tmp_path / "data-bin"), source_lang="xx", target_lang="yy", bpe_dropout=0.1)
+    found = with_bpe_dropout([], CheckedTranslationTask(cfg, one, other)).segmenters
+    assert found["source"].dictionary is one and found["target"].dictionary is other
+    assert [("a", "b</w>") in found[side].codes.bpe_codes for side in ("source", "target")] == [False, True]
+
+
 def test_words_that_cannot_be_segmented_again_stay():
     """</s>, even where the dictionary has its letters, and words of unknown letters; unknown merges are split."""
     dictionary = Dictionary()

@@ -145,7 +145,7 @@ def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
 
 
 LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
-LIMITS += [{"own_output_layer": True}, {"arch": "transformer_align"}]
+LIMITS += [{"own_output_layer": True}, {"arch": "transformer_align"}, {"amp": True}]
 
 
 @pytest.mark.parametrize("call", LIMITS, ids=str)
@@ -157,6 +157,8 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
     model = build(call.get("arch", "vaswani_transformer_base"))
     if "half" in call:
         model = model.half()
+    if "amp" in call:
+        monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: device == "cuda")
     if "bias" in call:
         model.decoder.output_projection = torch.nn.Linear(16, 50)
     if "own_output_layer" in call:

@@ -20,7 +20,7 @@ def state(updates, processes=1, place=None, **dataset):
     return {
         "model": {"weight": torch.arange(1000.0)},
         "cfg": {"distributed_training": {"distributed_world_size": processes}, "dataset": dataset},
-        "optimizer_history": [{"num_updates": updates}],
+        "optimizer_history": [{"num_updates": 50 - updates}, {"num_updates": updates}],  # with another optimizer before
         "extra_state": {"train_iterator": place or {"epoch": 2, "iterations_in_epoch": 0}},
     }
 
@@ -135,7 +135,8 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
 
 @pytest.mark.parametrize("before, now", [((1, 10), (2, 5)), ((2, 5), (1, 10)), ((1, 10), (1, 20)), ((1, 20), (1, 5))])
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
-def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, before, now, share):
+@pytest.mark.parametrize("limit", ["max_tokens", "batch_size"])
+def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, before, now, share, limit):
     """An epoch has 240 pairs of one token; up to a round of the larger batches. (They are in another order, too.)"""
 
     def iterator(processes, size, rank=0):
@@ -148,11 +149,11 @@ def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path,
     first = [iterator(*before, rank) for rank in range(before[0])]
     passed = seen([each.next_epoch_itr() for each in first], int(share * 240 / before[0] / before[1]))
     place = first[0].state_dict()
-    torch.save(state(3, before[0], place, max_tokens=before[1]), tmp_path / "checkpoint_last.pt")
+    torch.save(state(3, before[0], place, **{limit: before[1]}), tmp_path / "checkpoint_last.pt")
     later = []
     for rank in range(now[0]):
         task = types.SimpleNamespace(get_batch_iterator=iterator)
-        prepare(task=task, processes=now[0], max_tokens=now[1])
+        prepare(task=task, processes=now[0], **{limit: now[1]})
         later.append(task.get_batch_iterator(*now, rank))
         later[-1].load_state_dict(dict(place))
     rest = seen([each.next_epoch_itr() for each in later])

@@ -96,6 +96,14 @@ def test_clipping_is_fairseqs(limit, aggregate):
         torch.testing.assert_close(one.grad, other.grad)
 
 
+def test_a_norm_beyond_float16():
+    """As of --memory-efficient-fp16, whose loss is scaled."""
+    model = torch.nn.Linear(3, 3).half()
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 6e4)
+    assert fused_adam(model, fp16=True).clip_grad_norm(0.0) == pytest.approx(12**0.5 * 6e4, rel=1e-3)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_divergence_is_said_with_update_and_parameter(build, value):
     """fairseq's NaN detector would fail."""

@@ -96,4 +96,5 @@ def test_the_clock_goes_on(new_task, options):
     task.cfg = options()
     task.set_checkpoint_dict({"seconds": 100.0})
     assert 100 < seconds_so_far() < 200
+    assert 100 < task.get_checkpoint_dict()["CheckedTranslationTask"]["seconds"] < 200
     metrics.reset()

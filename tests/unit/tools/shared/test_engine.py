@@ -61,6 +61,8 @@ def test_the_same_translation_from_the_run_its_average_and_torch(folder, transla
     assert translated(folder, "--engine", "ctranslate2") == (text, "")
     assert translated(folder, "--engine", "torch") == (text, "")
     assert translated(folder / "ctranslate2") == (text, "")
+    tokens = translated(folder, "--pretokenised")[0]
+    assert translated(folder / "ctranslate2", "--pretokenised")[0] == tokens != text
 
 
 def test_a_stale_export_is_not_used(folder, translated):

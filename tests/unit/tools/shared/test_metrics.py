@@ -18,3 +18,7 @@ from user_dir.tools.shared.metrics import CompoundSplitBLEU
 )
 def test_compounds(text, tokens):
     assert CompoundSplitBLEU("en").tokenizer(text) == tokens
+
+
+def test_tokens_are_those_of_the_language():
+    assert CompoundSplitBLEU("fr").tokenizer("l'eau") == "l&apos; eau"
