@@ -26,7 +26,8 @@ done
 texts=("$(realpath -- "$1")" "$(realpath -- "$2")") source=${1##*.} target=${2##*.}
 [ "$source" != "$target" ] || usage "both files end in .$source instead of their languages"
 shift 2
-[[ ${PAIRS:-1} =~ ^[1-9][0-9]{0,8}$ ]] || { echo "own-data.sh: PAIRS is $PAIRS: give a whole number" >&2; exit 1; }
+[[ ${PAIRS:-1} =~ ^[1-9][0-9]{0,8}$ ]] ||
+  { echo "own-data.sh: PAIRS is $PAIRS: give a whole number from 1 to 999999999" >&2; exit 1; }
 # Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.
 read -r pairs words <<< "$(awk '{ words += NF } END { printf "%d %.0f", NR, words }' "${texts[0]}")"
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true

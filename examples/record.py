@@ -185,7 +185,7 @@ def record(run: pathlib.Path) -> dict:
         "corpus": {"data": data, "sha256": starts[-1].get("corpus") or digest(PROJECT / data / "data-bin")},
         "command": trained["command"],
         "options": shlex.join(options),
-        "precision": precision.read_text().strip() if precision.exists() else (of_fairseq or ["off"])[0],
+        "precision": (of_fairseq or [precision.read_text().strip() if precision.exists() else "off"])[0],
         "seed": int(seed[-1]) if seed else 1,
         "commits": list(dict.fromkeys(start["commit"] for start in starts)),
         "begun": starts[0]["begun"],

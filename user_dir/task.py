@@ -59,6 +59,13 @@ class CheckedTranslationConfig(TranslationConfig):
     seed: int = II("common.seed")
 
 
+class DoesNotFit(InputError, RuntimeError):
+    """A batch that does not fit into memory.
+
+    After another error than a RuntimeError fairseq would save crash.pt, for which it may need all processes.
+    """
+
+
 @register_task("checked_translation", dataclass=CheckedTranslationConfig)
 class CheckedTranslationTask(TranslationTask):
     """fairseq's `translation`; the checkpoints of both tasks are interchangeable.
@@ -228,10 +235,10 @@ class CheckedTranslationTask(TranslationTask):
         continue_patience(state, whole(self.cfg))
 
     def train_step(self, *args, **kwargs):
-        """As fairseq's, which leaves out a batch that does not fit into a GPU's memory, and then hangs with several.
+        """As fairseq's, which leaves out a batch that does not fit into a GPU's memory; several processes then hang.
 
         Raises:
-            InputError: for such a batch, with several processes
+            DoesNotFit: for such a batch, with several processes
         """
         try:
             return super().train_step(*args, **kwargs)
@@ -239,7 +246,7 @@ class CheckedTranslationTask(TranslationTask):
             if "out of memory" not in str(error) or not distributed.is_initialized():
                 raise
             remedy = "lower --max-tokens and raise --update-freq (in recipes lower MAX_TOKENS), and continue"
-            raise InputError(f"a batch does not fit into the GPU's memory: {remedy}") from error
+            raise DoesNotFit(f"a batch does not fit into the GPU's memory: {remedy}") from error
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)

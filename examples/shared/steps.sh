@@ -232,7 +232,8 @@ record() {  # also for train.py and user_dir.tools.compare
 last_file_of() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
   case $1 in
     train) echo "$run/trained" ;;
-    average) [ ! -e "$run/average.pt" ] || echo "$run/translations.$target" ;;
+    average)  # a deleted average is made again, if its checkpoints are there
+      { [ ! -e "$run/average.pt" ] && ls "$run"/checkpoint*.pt >/dev/null 2>&1; } || echo "$run/translations.$target" ;;
     translate) [ ! -e "$run/generate.log" ] || echo "$run/translations.$target" ;;
   esac
 }

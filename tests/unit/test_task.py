@@ -17,7 +17,7 @@ from torch import distributed
 
 from user_dir.config import training_options as options_of_training
 from user_dir.errors import InputError
-from user_dir.task import CheckedTranslationConfig, resident_memory
+from user_dir.task import CheckedTranslationConfig, DoesNotFit, resident_memory
 from user_dir.training.bpe_dropout import BPEDropout
 from user_dir.training.data import Sample
 from user_dir.training.processes import stop_loading
@@ -215,9 +215,10 @@ class Criterion(torch.nn.Module):
         pass
 
 
-@pytest.mark.parametrize("several, refused", [(True, InputError), (False, torch.OutOfMemoryError)])
+@pytest.mark.parametrize("several, refused", [(True, DoesNotFit), (False, torch.OutOfMemoryError)])
 def test_a_batch_that_does_not_fit(new_task, monkeypatch, several, refused):
-    """fairseq leaves it out; several processes would wait for each other."""
+    """fairseq leaves it out; several processes would wait for each other, also to save crash.pt."""
+    assert issubclass(DoesNotFit, InputError) and issubclass(DoesNotFit, RuntimeError)
 
     def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help=kinds)
     parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")
     split = "the sentence is subwords separated by spaces, as in the training data"
-    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=split)
+    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=split)  # the latter up to 0.1
     add_search(parser)
     add_picture(parser, "html")
     args = parser.parse_args(arguments)

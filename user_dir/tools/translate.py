@@ -120,7 +120,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_data(parser)
     help = "the text is tokenised and in subwords already, like the training data; the output is tokens. "
     help += "Required for data that data-prep did not prepare"
-    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=help)
+    parser.add_argument("--pretokenised", "--already-split", action="store_true", help=help)  # the latter up to 0.1
     help = "another model; the probabilities of all models are averaged; may be repeated"
     parser.add_argument("--ensemble", type=checkpoint, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)

@@ -36,7 +36,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         raise InputError(f"{place}{error}: {remedy}") from error
     if name != "finetune_from_model" and not options.reset_optimizer and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
-        raise InputError(f"{place}{path} {reason}: {remedy}, or use --finetune-from-model")
+        raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
     try:
         task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
     except InputError as error:

@@ -37,7 +37,7 @@ def refuse_input(options, task, model_options) -> None:
         faults.append("--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4")
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
     if 0 < ended < options.max_update and not options.end_learning_rate:
-        rate = f"--total-num-update {ended:g}: the learning rate would be 0 from then on"
+        rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
         faults.append(f"{rate}, and --max-update is {options.max_update}: give both the same number")
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         faults.append("--bf16 needs a TPU: train with --autocast bf16")
@@ -112,7 +112,7 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
         yield "--best-checkpoint-metric bleu needs --eval-bleu: add it"
     if metric == "accuracy" and not getattr(options, "report_accuracy", True):
         yield "--best-checkpoint-metric accuracy needs --report-accuracy: add it"
-    if metric != metric.lower() or metric == "sacrebleu":
+    if metric not in RISES and metric.lower() in (*RISES, "sacrebleu"):
         yield f"--best-checkpoint-metric {metric}: choose from {', '.join(RISES)}"
     if highest != RISES.get(metric, highest):
         remedy = "omit" if highest else "add"

@@ -59,7 +59,8 @@ def prepare_last_checkpoint(options, task) -> None:
     several = distributed.is_initialized()
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
     name, path = chosen(options)
-    before, there = None, path.is_file() or (name == "save_dir" and complete_beside(path) != [])
+    kept = name == "save_dir" and not options.no_last_checkpoints
+    before, there = None, path.is_file() or (kept and complete_beside(path) != [])
     if rank == 0 and there:
         if name == "save_dir" and (not path.is_file() or is_half_written(path)):
             repair(path)
@@ -142,7 +143,8 @@ def convert_position(now: Batches, before: Batches, task) -> None:
         def load_state_dict(state):
             passed = state["iterations_in_epoch"] * before.processes
             done = f"{before.processes} processes trained up to batch {passed} of an epoch"
-            logger.warning(f"{done}; now {now.processes} continue")
+            size = "the same size" if now[1:] == before[1:] else "another size"
+            logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
             if now[1:] != before[1:]:
                 sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
                 was, size = next((both for both in sizes if all(both)), (1, 1))

@@ -126,10 +126,11 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' MERGES=1000 first.sh")  # to type
     assert found["commits"] == ["0", record.commit()]
     assert "STEPS" not in found["command"] and found["precision"] == "bf16"
-    (run / "precision").unlink()
-    assert record.record(run)["precision"] == "off"
     (run / "options").write_text(f"{data} --fp16")
     assert record.record(run)["precision"] == "fp16"
+    (run / "options").write_text(f"{data}")
+    (run / "precision").unlink()
+    assert record.record(run)["precision"] == "off"
     assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
     assert "ended" not in found and found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
 

@@ -179,7 +179,7 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("fr", "Elle dit : « L'eau, c'est 100 % bleu ! »"),
         ("hi", "क्\u200dया वह आता है? वह आता है।"),
         ("ur", "وہ آتا ہے۔ کیا؟"),
-        ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1: 100."),
+        ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1.25: 30, 1: 100."),
         ("fa", "می\u200cروم، تو؛"),
         ("am", "ሰላም፣ ነው።"),
         ("hy", "Բարև։"),

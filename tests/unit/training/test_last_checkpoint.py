@@ -15,6 +15,8 @@ from torch import distributed
 from user_dir.errors import InputError
 from user_dir.training.last_checkpoint import prepare_last_checkpoint
 
+DEFAULTS = {"reset_dataloader": False, "no_last_checkpoints": False}
+
 
 def state(updates, processes=1, place=None, **dataset):
     return {
@@ -37,7 +39,7 @@ def prepare(tmp_path, monkeypatch):
         monkeypatch.setattr(distributed, "get_rank", lambda: 0)
         monkeypatch.setattr(distributed, "get_world_size", lambda: processes)
         monkeypatch.setattr(distributed, "all_gather_object", lambda objects, own: objects.extend(elsewhere))
-        options = {"save_dir": str(tmp_path), "restore_file": restore_file, "reset_dataloader": False, **given}
+        options = {"save_dir": str(tmp_path), "restore_file": restore_file, **DEFAULTS, **given}
         prepare_last_checkpoint(argparse.Namespace(**options), task)
         return tmp_path / "checkpoint_last.pt"
 
@@ -72,6 +74,11 @@ def test_a_missing_one_is_replaced_by_the_newest(saved, prepare):
     last.unlink()
     with pytest.raises(InputError, match="no file"):
         prepare(task=task, processes=2, elsewhere=[("no file", None)])
+
+
+def test_a_missing_one_that_nobody_wants(saved, prepare):
+    """With --no-last-checkpoints fairseq would never write it again, and a restart would go back to the copy."""
+    assert not prepare(no_last_checkpoints=True).exists()
 
 
 def test_without_another_it_says_what_to_do(prepare, tmp_path):
@@ -161,7 +168,7 @@ def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path,
 
 
 def test_a_limit_of_pairs_instead_of_tokens(prepare, tmp_path):
-    """Of both sizes there is no ratio, so that the batches done count."""
+    """The two sizes have no ratio, so the number of batches done counts."""
     place = {"epoch": 1, "iterations_in_epoch": 60}
     torch.save(state(3, 1, place, max_tokens=1000), tmp_path / "checkpoint_last.pt")
     done = []
