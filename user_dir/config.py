@@ -210,5 +210,5 @@ def training_options(cfg) -> dict:
     groups = [group for name in names if isinstance(group := root.get(name), DictConfig)]  # else it has no dataclass
     options = {name: value for group in groups for name, value in group.items()}
     optimizer = root.get("optimizer")  # a Namespace of all options if it has no dataclass, such as fairseq's sgd
-    name = optimizer.optimizer if isinstance(optimizer, argparse.Namespace) else optimizer and optimizer["_name"]
-    return {**options, "optimizer": name}
+    name = optimizer.optimizer if isinstance(optimizer, argparse.Namespace) else optimizer and optimizer.get("_name")
+    return {**options, "optimizer": name, "lr_scheduler": root.get("lr_scheduler")}

@@ -35,7 +35,13 @@ from .training.first_checkpoint import refuse_checkpoints
 from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes, stop_loading
-from .training.restarts import continue_clock, continue_patience, patience_so_far, seconds_so_far
+from .training.restarts import (
+    continue_clock,
+    continue_patience,
+    forget_other_trainings,
+    patience_so_far,
+    seconds_so_far,
+)
 from .transformer.model import TransformerModel
 
 
@@ -132,6 +138,7 @@ class CheckedTranslationTask(TranslationTask):
         options = argparse.Namespace(**training_options(self.cfg))
         if not hasattr(options, "save_dir"):  # a program builds a model without training it
             return super().build_model(cfg, from_checkpoint)
+        forget_other_trainings()
         self.curriculum = options.curriculum
         refuse_processes(options)
         end_with_torchrun()

@@ -1,5 +1,6 @@
 """Everything that a variant outside this package imports to add a family, an option or an attention."""
 
+from . import registration  # noqa: F401  (a program may not have imported fairseq)
 from .attention.masks import additive
 from .attention.multihead import MultiheadAttention
 from .config import VariantConfig, option

@@ -106,6 +106,11 @@ def test_input(copies, more, words):
         check_input(copies, more)
 
 
+def test_fairseq_hydra_train_has_no_default_schedule(copies):
+    with pytest.raises(InputError, match="lr_scheduler is missing: add lr_scheduler._name"):
+        check_input(copies, lr_scheduler=None)
+
+
 def test_sentences_that_just_fit(copies):
     """The shortest has 2 subwords, the longest 9."""
     check_input(copies, "--disable-validation --max-tokens 2 --max-source-positions 2")
@@ -448,6 +453,8 @@ HYDRA = [
     ("optimizer._name=adam ~optimizer.branch_frozen_updates", "train with --optimizer fused_adam"),
     ("+model.branch_weights=softmaxx", "--branch-weights softmaxx: choose from simplex, softmax, random"),
     ("+model.neighbourhood=9", "--neighbourhood 9 has no effect without --restricted-attention"),
+    ("+model.droput=0.3", "model.droput is no option of weighted_transformer_tiny: correct the name"),
+    ("model._name=weighted_transformer", "there is no model._name weighted_transformer: name a family with its size"),
     ("task.data=null", "task.data is not given: name the folder data-bin"),
 ]
 

@@ -17,7 +17,7 @@ from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 
-from support import PROJECT, SMALL, TWO_FAMILIES, build_model, hypotheses, run, save_checkpoint, slow_beyond, train
+from support import OLD, PROJECT, SMALL, TWO_FAMILIES, build_model, hypotheses, run, save_checkpoint, slow_beyond, train
 
 SOURCE = (
     ["L'homme", "Peut-être", "«\u00a0Marie\u00a0»", "Le chat-huant", "Qu'est-ce que", "“Tom”,"],
@@ -151,6 +151,21 @@ def test_hub(trained):
         bpe_codes=str(folder / "bpe/codes"),
     )
     assert hub.translate(normalised(folder / "raw/test.fr"), beam=4, lenpen=1, max_len_a=1, max_len_b=50) == expected
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from user_dir.variants import TransformerModel\n"
+        f"TransformerModel.from_pretrained({str(OLD)!r}, 'relative_transformer.pt', {str(OLD / 'data-bin')!r})",
+        "import logging; from user_dir.translator import Translator\n"
+        "assert logging.root.level == logging.WARNING and not logging.root.handlers",
+    ],
+    ids=["hub", "Translator"],
+)
+def test_a_program_that_has_not_imported_fairseq(program):
+    """What the model needs is registered, and the program's log stays its own."""
+    run("python", "-c", program, cwd=PROJECT)
 
 
 @pytest.mark.parametrize("trained", [next(iter(FAMILIES))], indirect=True)

@@ -191,8 +191,9 @@ def torch_device(name: str | None) -> torch.device:
     Raises:
         InputError: if it does not exist
     """
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from fairseq.data.encoders import TOKENIZER_REGISTRY
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
 
@@ -35,6 +35,8 @@ def refuse_input(options, task, model_options) -> None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
     elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
         faults.append("--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4")
+    if options.lr_scheduler is None:  # fairseq-hydra-train has no default
+        faults.append("lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options")
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
     if 0 < ended < options.max_update and not options.end_learning_rate:
         rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
@@ -52,6 +54,7 @@ def refuse_input(options, task, model_options) -> None:
     faults += [f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1]
     if not options.disable_validation:
         faults += evaluation_faults(options, task.cfg)
+    faults += unknown(model_options)
     faults += without_effect(model_options)
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
@@ -132,6 +135,21 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
             yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"
         elif known and (unknown := given.keys() - known):
             yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
+
+
+def unknown(model_options) -> Iterator[str]:
+    """An architecture of fairseq-hydra-train that there is not, and the options that its model would ignore."""
+    if not isinstance(model_options, DictConfig):  # fairseq-train's parser has refused them
+        return
+    arch = model_options.get("_name") or model_options.get("arch")
+    if arch in MODEL_DATACLASS_REGISTRY:  # hydra has refused them
+        return
+    if arch not in ARCH_MODEL_REGISTRY:
+        yield f"there is no model._name {arch}: name a family with its size, such as vaswani_transformer_base"
+        return
+    ARCH_MODEL_REGISTRY[arch].add_args(parser := argparse.ArgumentParser())
+    for name in model_options.keys() - {"_name", "arch", *(action.dest for action in parser._actions)}:
+        yield f"model.{name} is no option of {arch}: correct the name, which has _ for -"
 
 
 def without_effect(model_options) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pathlib
 import sys
 import time
 
+from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import DictConfig
 
@@ -32,6 +33,12 @@ def patience_so_far(metric: str) -> dict:
         if getattr(counter, "best", None) is not None:
             return {"metric": metric, "best": float(counter.best), "num_runs": counter.num_runs}
     return {}
+
+
+def forget_other_trainings() -> None:
+    """Before a training: fairseq-hydra-train --multirun trains several in one process, and fairseq compares them."""
+    for function in (*counters(), checkpoint_utils.save_checkpoint):
+        vars(function).pop("best", None)
 
 
 def continue_patience(state: dict, cfg: DictConfig) -> None:

@@ -4,6 +4,7 @@ import types
 
 import numpy as np
 import pytest
+from fairseq import checkpoint_utils
 from fairseq.data import FairseqDataset
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
@@ -11,7 +12,7 @@ from omegaconf import OmegaConf
 from user_dir.errors import InputError
 from user_dir.training import restarts
 from user_dir.training.data import Sample
-from user_dir.training.restarts import continue_patience, patience_so_far, seconds_so_far
+from user_dir.training.restarts import continue_patience, forget_other_trainings, patience_so_far, seconds_so_far
 
 
 class Pairs(FairseqDataset):
@@ -83,6 +84,13 @@ def test_the_count_begins_anew(counter, options, option):
     cfg = options(**{option: "bleu" if option == "best_checkpoint_metric" else True})
     continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
     assert not vars(counter) and cfg.optimization.max_epoch == 0
+
+
+def test_another_training_in_the_same_process(counter):
+    """Its best value would end this one, and keep checkpoint_best.pt from being written."""
+    counter.best = checkpoint_utils.save_checkpoint.best = 1.0
+    forget_other_trainings()
+    assert not vars(counter) and not hasattr(checkpoint_utils.save_checkpoint, "best")
 
 
 def test_the_clock_goes_on(new_task, options):
