@@ -1,8 +1,8 @@
 """The Transformer (Vaswani et al. 2017) and its variants as a fairseq user directory.
 
 ``fairseq-train DATA --user-dir user_dir --arch vaswani_transformer_base`` imports this package, which registers its
-architectures with fairseq (:mod:`.registration`). In Python, first import fairseq, or a module of this package that
-needs it. Without fairseq nothing is registered, so that a tool that scores or plots starts in a second.
+architectures with fairseq (:mod:`.registration`). In Python, first import fairseq, :mod:`.translator` or
+:mod:`.variants`. Without fairseq nothing is registered, so that a tool that scores or plots starts in a second.
 """
 
 import sys

@@ -19,7 +19,8 @@ from .errors import InputError
 
 LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
 # The spaces that Moses, which knows Latin punctuation, leaves in text of other scripts: before marks that follow
-# a word, on both sides of joiners, around full-width punctuation; and in times such as 3:30 (but not 1.25: 30).
+# a word, on both sides of joiners, and around full-width punctuation. Also those in times such as 3:30, from which
+# "section 1: 25 people" cannot be told.
 TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?(:) ?(?=[0-5]\d\b)"
 SPACES = re.compile(rf"{TIME}| (?=[।॥۔؟،؛።፣፤։])| ([\u200c\u200d]) | ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?")
 CONTINUED = "@@"  # the end of every subword but the last of a word

@@ -233,7 +233,7 @@ last_file_of() {  # step: the file that exists when it is done; the other steps 
   case $1 in
     train) echo "$run/trained" ;;
     average)  # a deleted average is made again, if its checkpoints are there
-      { [ ! -e "$run/average.pt" ] && ls "$run"/checkpoint*.pt >/dev/null 2>&1; } || echo "$run/translations.$target" ;;
+      [ ! -e "$run/average.pt" ] && compgen -G "$run/checkpoint*.pt" > /dev/null || echo "$run/translations.$target" ;;
     translate) [ ! -e "$run/generate.log" ] || echo "$run/translations.$target" ;;
   esac
 }

@@ -11,6 +11,7 @@ import torch
 from fairseq.data.encoders import TOKENIZER_REGISTRY
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models.transformer import TransformerModelBase
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
 
@@ -35,7 +36,8 @@ def refuse_input(options, task, model_options) -> None:
         faults.append("--optimizer is missing: add --optimizer fused_adam")
     elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
         faults.append("--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4")
-    if options.lr_scheduler is None:  # fairseq-hydra-train has no default
+    schedule = options.lr_scheduler  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
+    if schedule is None or (isinstance(schedule, DictConfig) and not schedule.get("_name")):
         faults.append("lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options")
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
     if 0 < ended < options.max_update and not options.end_learning_rate:
@@ -54,7 +56,7 @@ def refuse_input(options, task, model_options) -> None:
     faults += [f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1]
     if not options.disable_validation:
         faults += evaluation_faults(options, task.cfg)
-    faults += unknown(model_options)
+    faults += unknown_options(model_options)
     faults += without_effect(model_options)
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
@@ -137,8 +139,8 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
             yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
 
 
-def unknown(model_options) -> Iterator[str]:
-    """An architecture of fairseq-hydra-train that there is not, and the options that its model would ignore."""
+def unknown_options(model_options) -> Iterator[str]:
+    """Yields that fairseq-hydra-train's architecture does not exist, or the options that a Transformer would ignore."""
     if not isinstance(model_options, DictConfig):  # fairseq-train's parser has refused them
         return
     arch = model_options.get("_name") or model_options.get("arch")
@@ -147,8 +149,10 @@ def unknown(model_options) -> Iterator[str]:
     if arch not in ARCH_MODEL_REGISTRY:
         yield f"there is no model._name {arch}: name a family with its size, such as vaswani_transformer_base"
         return
+    if not issubclass(ARCH_MODEL_REGISTRY[arch], TransformerModelBase):  # others read options of task and criterion
+        return
     ARCH_MODEL_REGISTRY[arch].add_args(parser := argparse.ArgumentParser())
-    for name in model_options.keys() - {"_name", "arch", *(action.dest for action in parser._actions)}:
+    for name in sorted(model_options.keys() - {"_name", "arch", *(action.dest for action in parser._actions)}):
         yield f"model.{name} is no option of {arch}: correct the name, which has _ for -"
 
 
@@ -156,7 +160,7 @@ def without_effect(model_options) -> Iterator[str]:
     """The options of a model that differ from those of its architecture and belong to a part that it does not have."""
     if isinstance(model_options, DictConfig):  # of fairseq-hydra-train
         model_options = argparse.Namespace(**model_options)
-    arch = getattr(model_options, "arch", None) or getattr(model_options, "_name", None)
+    arch = getattr(model_options, "_name", None) or getattr(model_options, "arch", None)  # as fairseq
     if arch not in ARCH_CONFIG_REGISTRY:
         return
     ARCH_CONFIG_REGISTRY[arch](defaults := argparse.Namespace())

@@ -51,7 +51,7 @@ def prepare_last_checkpoint(options, task) -> None:
 
     With --update-epoch-batch-itr True the training continues as if it had not stopped. Without it, fairseq makes other
     batches if the training stopped after its first epoch. A checkpoint_last.pt that is half written, or missing beside
-    other checkpoints, is replaced; a complete file is only read.
+    other checkpoints (without --no-last-checkpoints), is replaced; a complete file is only read.
 
     Raises:
         InputError: if no complete checkpoint can replace a half-written one, or the processes do not see the same file
@@ -60,7 +60,7 @@ def prepare_last_checkpoint(options, task) -> None:
     rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
     name, path = chosen(options)
     kept = name == "save_dir" and not options.no_last_checkpoints
-    before, there = None, path.is_file() or (kept and complete_beside(path) != [])
+    before, there = None, path.is_file() or bool(kept and complete_beside(path))
     if rank == 0 and there:
         if name == "save_dir" and (not path.is_file() or is_half_written(path)):
             repair(path)
@@ -143,8 +143,8 @@ def convert_position(now: Batches, before: Batches, task) -> None:
         def load_state_dict(state):
             passed = state["iterations_in_epoch"] * before.processes
             done = f"{before.processes} processes trained up to batch {passed} of an epoch"
-            size = "the same size" if now[1:] == before[1:] else "another size"
-            logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
+            batches = "batches of the same size" if now[1:] == before[1:] else "batches of another size"
+            logger.warning(f"{done}; now {now.processes} continue, with {batches}")
             if now[1:] != before[1:]:
                 sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
                 was, size = next((both for both in sizes if all(both)), (1, 1))

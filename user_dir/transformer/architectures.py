@@ -46,7 +46,7 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
             set_defaults(args, {"branch_residual": "none"})
             refuse_shared_ffn(getattr(args, "branch_ffn", None))
         # fairseq calls this twice before it trains: the second time, it must not seem to be such a checkpoint.
-        # And fairseq overrides only those options that are there in a checkpoint of fairseq-hydra-train.
+        # All of ours are set: --model-overrides changes only what is in a checkpoint of fairseq-hydra-train.
         set_defaults(args, {name: getattr(model.config, name) for name in own_options(model.config)} | options)
         base_architecture(args)  # fairseq's defaults for the rest
         args.decoder_output_dim = int(args.decoder_output_dim)  # fairseq's parser reads a string
