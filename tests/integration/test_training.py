@@ -94,14 +94,13 @@ def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", TWO_FAMILIES)
-def test_autocast_ends_within_noise_of_float32(command, toy_data, tmp_path, family):
+def test_autocast_ends_within_noise_of_float32(command, toy_data, tmp_path):
     """After 1,000 updates the losses of two precisions differ no more than those of two seeds."""
     data = toy_data(target=lambda words: words[::-1], train=6000, vocabulary=40, longest=12)
 
     def loss(name, *options):
         options = ["--max-update", "1000", "--dropout", "0.1", *options]
-        done = train(command, data, family, tmp_path / name, *options)
+        done = train(command, data, "vaswani_transformer", tmp_path / name, *options)
         return float(re.findall(r"valid .*\| loss ([\d.]+)", done.stderr + done.stdout)[-1])
 
     seeds = [loss(f"seed {seed}", "--seed", seed) for seed in "123"]
