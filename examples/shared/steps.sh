@@ -233,7 +233,7 @@ last_file_of() {  # step: the file that exists when it is done; the other steps 
   case $1 in
     train) echo "$run/trained" ;;
     average)  # a deleted average is made again, if its checkpoints are there
-      [ ! -e "$run/average.pt" ] && compgen -G "$run/checkpoint*.pt" > /dev/null || echo "$run/translations.$target" ;;
+      [ ! -e "$run/average.pt" ] && has_checkpoints || echo "$run/translations.$target" ;;
     translate) [ ! -e "$run/generate.log" ] || echo "$run/translations.$target" ;;
   esac
 }
@@ -271,7 +271,9 @@ step() {  # name [remedy if it fails]
 
 options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"; }  # record.py reads it
 
-begun() { [ -e "$run/trained" ] || ls "$run"/checkpoint*.pt >/dev/null 2>&1; }
+has_checkpoints() { compgen -G "$run/checkpoint*.pt" > /dev/null; }
+
+begun() { [ -e "$run/trained" ] || has_checkpoints; }
 
 forget_try() {  # nothing is trained yet, so other options may follow, and the record omits this try
   [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,precision,starts.jsonl}

@@ -139,11 +139,16 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
             yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
 
 
+def arch_of(model_options) -> str | None:
+    """The architecture that fairseq builds: fairseq-train's Namespace has both names, hydra's group one or both."""
+    return getattr(model_options, "_name", None) or getattr(model_options, "arch", None)
+
+
 def unknown_options(model_options) -> Iterator[str]:
     """Yields that fairseq-hydra-train's architecture does not exist, or the options that a Transformer would ignore."""
     if not isinstance(model_options, DictConfig):  # fairseq-train's parser has refused them
         return
-    arch = model_options.get("_name") or model_options.get("arch")
+    arch = arch_of(model_options)
     if arch in MODEL_DATACLASS_REGISTRY:  # hydra has refused them
         return
     if arch not in ARCH_MODEL_REGISTRY:
@@ -160,7 +165,7 @@ def without_effect(model_options) -> Iterator[str]:
     """The options of a model that differ from those of its architecture and belong to a part that it does not have."""
     if isinstance(model_options, DictConfig):  # of fairseq-hydra-train
         model_options = argparse.Namespace(**model_options)
-    arch = getattr(model_options, "_name", None) or getattr(model_options, "arch", None)  # as fairseq
+    arch = arch_of(model_options)
     if arch not in ARCH_CONFIG_REGISTRY:
         return
     ARCH_CONFIG_REGISTRY[arch](defaults := argparse.Namespace())

@@ -143,12 +143,13 @@ def convert_position(now: Batches, before: Batches, task) -> None:
         def load_state_dict(state):
             passed = state["iterations_in_epoch"] * before.processes
             done = f"{before.processes} processes trained up to batch {passed} of an epoch"
-            batches = "batches of the same size" if now[1:] == before[1:] else "batches of another size"
-            logger.warning(f"{done}; now {now.processes} continue, with {batches}")
-            if now[1:] != before[1:]:
+            resized = now[1:] != before[1:]
+            size = "another size" if resized else "the same size"
+            logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
+            if resized:
                 sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
-                was, size = next((both for both in sizes if all(both)), (1, 1))
-                passed = min(passed * was // size, (len(iterator) - 1) * now.processes)
+                was, is_now = next((both for both in sizes if all(both)), (1, 1))
+                passed = min(passed * was // is_now, (len(iterator) - 1) * now.processes)
             task.get_batch_iterator = build  # once: an iterator may serve all epochs
             del iterator.load_state_dict
             load_state({**state, "iterations_in_epoch": passed // now.processes})

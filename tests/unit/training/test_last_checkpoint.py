@@ -172,10 +172,15 @@ def test_a_limit_of_pairs_instead_of_tokens(prepare, tmp_path):
     place = {"epoch": 1, "iterations_in_epoch": 60}
     torch.save(state(3, 1, place, max_tokens=1000), tmp_path / "checkpoint_last.pt")
     done = []
-    iterator = type(
-        "Iterator", (), {"__len__": lambda self: 500, "load_state_dict": lambda self, state: done.append(state)}
-    )
-    task = types.SimpleNamespace(get_batch_iterator=iterator)
+
+    class Epoch:
+        def __len__(self):
+            return 500
+
+        def load_state_dict(self, state):
+            done.append(state)
+
+    task = types.SimpleNamespace(get_batch_iterator=Epoch)
     prepare(task=task, max_tokens=1000, batch_size=80)
     task.get_batch_iterator().load_state_dict(place)
     assert done == [place]
