@@ -95,7 +95,10 @@ def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
 
 @pytest.mark.slow
 def test_autocast_ends_within_noise_of_float32(command, toy_data, tmp_path):
-    """After 1,000 updates the losses of two precisions differ no more than those of two seeds."""
+    """After 1,000 updates the losses of two precisions differ no more than those of two seeds.
+
+    This is the base alone: losses of the other families differ by 0.3 between seeds, so that three seeds show nothing.
+    """
     data = toy_data(target=lambda words: words[::-1], train=6000, vocabulary=40, longest=12)
 
     def loss(name, *options):
