@@ -1,11 +1,10 @@
-"""Helpers of the tests: families, small sizes, commands as a user runs them, and comparison with the equations.
+"""Helpers of the tests: families, small sizes, data, and commands as a user runs them.
 
-Fixtures are in conftest.py, the equations in equations.py.
+Fixtures are in conftest.py, the equations in equations.py, and what is compared with them in comparing.py.
 """
 
 import argparse
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -20,16 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 import commands
 import pytest
 import torch
-from fairseq import models, optim
+from fairseq import models
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.options import get_training_parser, parse_args_and_arch
-from omegaconf import OmegaConf
 
 import user_dir
 from user_dir.transformer.architectures import FAMILIES
-from user_dir.weighted.training import BranchTraining
-
-import equations
 
 PROJECT = pathlib.Path(user_dir.__file__).parents[1]
 OLD = PROJECT / "tests/old_checkpoints"  # trained until their translations were right
@@ -252,181 +247,3 @@ def blocks_of(page):
     """The blocks of commands of a Markdown page, without those in another language."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [block for language, block in blocks if not language]
-
-
-def future(length):
-    """A mask: −inf where a query may not look."""
-    return torch.full((length, length), float("-inf"), dtype=torch.double).triu(1)
-
-
-def heads_by_equation(module, query, key, padding=None, causal=False):
-    """The heads [T, B, h, d_v] of attention `module` and their weights [B, h, T, S], one sentence and head at a time.
-
-    query [T, B, d], key [S, B, d], padding [B, S]; causal: no query sees a later position. In a module with a `radius`
-    no query sees a key farther away.
-    """
-    sides = ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
-    q, k, v = (projection(x).unflatten(2, (module.num_heads, -1)) for projection, x in sides)
-    radius = getattr(module, "radius", len(query) + len(key))
-
-    def one(b, head):
-        def seen(i):
-            near = range(max(0, i - radius), min(len(key), (i if causal else i + radius) + 1))
-            return [j for j in near if padding is None or not padding[b, j]]
-
-        own = q[:, b, head], k[:, b, head], v[:, b, head]
-        if not hasattr(module, "distance"):
-            return equations.attention(*own, seen)
-        tables = ((module.relative_keys, 2), (module.relative_values, 2), (module.relative_scalars, 1))
-        tables = [table[head] if table is not None and table.dim() > shared else table for table, shared in tables]
-        return equations.relative_attention(*own, *tables[:2], module.distance, seen, tables[2])
-
-    sentences = [[one(b, head) for head in range(module.num_heads)] for b in range(query.size(1))]
-    heads = torch.stack([torch.stack([z for z, _ in sentence], dim=1) for sentence in sentences], dim=1)
-    return heads, torch.stack([torch.stack([weights for _, weights in sentence]) for sentence in sentences])
-
-
-def comparison(module, query, key, padding, heads, weights, causal=False, read=1):
-    """A function compare() that checks the outputs, weights and gradients of attention `module` against these.
-
-    It calls `module` with and without need_weights. read [T, B, 1]: 1 for outputs that count, 0 for others.
-    """
-    expected, inputs = module.out_proj(heads.flatten(2)), [query, *module.parameters()] + [key] * (key is not query)
-    direction = torch.randn_like(query) * read
-    gradients = torch.autograd.grad((expected * direction).sum(), inputs)
-    of_weights = read if isinstance(read, int) else read.transpose(0, 1)[:, None]  # [B, 1, T, 1]
-
-    def compare():
-        for need in (False, True):
-            options = {"need_weights": need, "need_head_weights": need, "key_padding_mask": padding}
-            output, found = module(query, key, key, attn_mask=future(len(query)) if causal else None, **options)
-            torch.testing.assert_close(output * read, expected * read)
-            torch.testing.assert_close(torch.autograd.grad((output * direction).sum(), inputs), gradients)
-        torch.testing.assert_close(found.transpose(0, 1) * of_weights, weights * of_weights)
-
-    return compare
-
-
-def assert_decodes_word_by_word(model, encoder_out, words):
-    """The decoder gives with a cache what it gives at once, while hypotheses change their places as in beam search.
-
-    Half-way there is one fewer, as when a sentence has ended.
-    """
-    rows = encoder_out["encoder_out"][0].size(1)
-    torch.manual_seed(3)
-    tokens, state = torch.full((rows, 1), EOS), {}
-    for word in range(words):
-        cached, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
-        full, _ = model.decoder(tokens, encoder_out=encoder_out)
-        torch.testing.assert_close(cached, full[:, -1:])
-        order = torch.randint(0, rows, (max(1, rows - (word == words // 2)),))
-        rows = len(order)
-        model.decoder.reorder_incremental_state_scripting(state, order)
-        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
-        tokens = torch.cat([tokens[order], torch.randint(4, 50, (rows, 1))], dim=1)
-
-
-def assert_same_with_gradients(actual, expected, module, x):
-    """Compares outputs of `module` for x, and the gradients of a random direction by x and by every parameter."""
-    torch.testing.assert_close(actual, expected)
-    inputs = {"x": x, **dict(module.named_parameters())}
-    direction = torch.randn_like(expected)
-    losses = ((y * direction).sum() for y in (actual, expected))
-    ours, theirs = (torch.autograd.grad(loss, list(inputs.values()), retain_graph=True) for loss in losses)
-    for name, one, other in zip(inputs, ours, theirs):
-        torch.testing.assert_close(one, other, msg=functools.partial("{}: {}".format, name))
-        assert name.endswith("k_proj.bias") or other.abs().max() > 0, name
-
-
-# A model with κ and α that trains in a moment
-
-BRANCH_SCALE = (512 / 6) ** -0.5
-
-
-class Branched(torch.nn.Module):
-    """Two blocks of four branches, and a matrix."""
-
-    def __init__(self, simplex=True):
-        super().__init__()
-        torch.manual_seed(1)
-        self.matrix = torch.nn.Parameter(torch.randn(4, 4))
-        self.kappa, self.alpha = (torch.nn.ParameterList([torch.full((4,), 0.25) for _ in range(2)]) for _ in "κα")
-        self.weights = BranchTraining(lr_scale=BRANCH_SCALE, simplex=simplex)
-        for parameter in self.branches():
-            parameter.param_group = self.weights
-
-    def branches(self):
-        return [*self.kappa, *self.alpha]
-
-    def forward(self, x):  # [batch, 4]
-        for kappa, alpha in zip(self.kappa, self.alpha):
-            x = (x @ self.matrix * kappa).relu() * alpha + x
-        return x
-
-    def loss(self, seed):
-        """The loss of a random batch."""
-        generator = torch.Generator().manual_seed(seed)
-        x, target = torch.randn(2, 8, 4, generator=generator).to(self.matrix.dtype)
-        return (self(x) - target).float().pow(2).mean()
-
-
-def adam_options(**options):
-    """The options of --optimizer adam, as fairseq-train passes them."""
-    adam = {"_name": "adam", "lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-9, "weight_decay": 0.1}
-    return OmegaConf.create({**adam, "tpu": False, **options})
-
-
-def fused_adam_options(**options):
-    training = {"max_update": 20000, "fp16": False, "amp": False}
-    return adam_options(**{"_name": "fused_adam", **training, **options})
-
-
-def fused_adam(model, **options):
-    return optim.build_optimizer(fused_adam_options(**options), list(model.parameters()))
-
-
-def branch_rate(t, warmup=400):
-    """The learning rate of κ and α of `Branched` in update t."""
-    return equations.branch_learning_rate(t, 512, 6, warmup)
-
-
-def update(model, optimizer, seed):
-    optimizer.zero_grad()
-    optimizer.backward(model.loss(seed))
-    optimizer.step()
-
-
-def copies(parameters):
-    return [parameter.detach().clone() for parameter in parameters]
-
-
-def assert_on_simplex(vectors, tolerance=1e-6):
-    for vector in vectors:
-        assert vector.min() >= 0
-        assert abs(vector.double().sum().item() - 1) <= tolerance
-
-
-def randomise(model, seed):
-    """`model` with other weights, so that no bias is zero and could be missing unnoticed. κ and α stay."""
-    torch.manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        if "output_projection" not in name and not hasattr(parameter, "param_group"):
-            parameter.data += 0.2 * torch.randn_like(parameter)
-    model.decoder.output_projection.weight.data[EOS] *= 2  # some end early
-    return model
-
-
-def assert_same(found, expected):
-    """The same hypotheses of fairseq's generator, with their scores and attention."""
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
-        for a, b in zip(ours, theirs, strict=True):
-            for name in ("score", "positional_scores", "attention"):
-                torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=1e-5, check_dtype=False)
-            # These are pairs of positions, or each position's attention in six decimals.
-            alignments = (torch.tensor([[float(value) for value in pair] for pair in h["alignment"]]) for h in (a, b))
-            torch.testing.assert_close(*alignments, atol=2e-6, rtol=0)
-
-
-def words(found):
-    return [h["tokens"].tolist() for hypotheses in found for h in hypotheses]

@@ -1,14 +1,21 @@
-"""Shared by tests of recipes: a checkout and a corpus of their own, the recipe on them, stand-ins for commands."""
+"""Shared by tests of recipes: a checkout and a corpus of their own, the recipe on them, stand-ins for commands.
+
+And by those of what fairseq-train refuses: `refused`.
+"""
 
 import contextlib
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
+from fairseq_cli import train
+from integration.refusals import TRAINED
 
 from support import PROJECT, environment, executable, run
 
@@ -95,3 +102,27 @@ def stand_in(tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_INS", str(folder))
 
     return lambda name, script: executable(folder / name, script)
+
+
+@pytest.fixture
+def refused(capsys, monkeypatch, copies, tmp_path):
+    """refused(expected, family, words): fairseq-train fails, `expected` is in its last line, and it writes nothing."""
+
+    def files_in(folder):
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def refused(expected, family, words="", data=copies, save_dir=tmp_path / "runs", common=TRAINED):
+        before = files_in(save_dir)
+        words = f"{data} --save-dir {save_dir} --arch {family}_tiny --max-update 2 --cpu {common} {words}".split()
+        monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
+        with pytest.raises((SystemExit, Exception)) as stop:
+            train.cli_main()
+        if isinstance(stop.value, SystemExit):  # of fairseq's parser
+            assert stop.value.code not in (0, None)
+            printed = capsys.readouterr().err
+        else:
+            printed = str(stop.value)
+        assert files_in(save_dir) == before
+        assert re.search(expected, printed.strip().splitlines()[-1])
+
+    return refused

@@ -8,7 +8,8 @@ import torch
 from user_dir.tools.plot_branch_weights import read_run
 from user_dir.weighted.log import log_name
 
-from support import TWO_FAMILIES, assert_on_simplex, families_with, slow_beyond, train
+from branches import assert_on_simplex
+from support import TWO_FAMILIES, families_with, slow_beyond, train
 
 # Two blocks a layer of two; frozen for the last 10 of 30 updates of two batches each.
 RUN = """

@@ -9,7 +9,8 @@ from user_dir.checkpoints.files import load
 from user_dir.serving.translator import Translator
 from user_dir.transformer.architectures import FAMILIES
 
-from support import OLD, assert_on_simplex, families_with, train
+from branches import assert_on_simplex
+from support import OLD, families_with, train
 
 FRENCH = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()
 BASE = """--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048

@@ -10,7 +10,8 @@ from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import SELF_ATTENTIONS
 
-from support import PROJECT, assert_decodes_word_by_word, future, run
+from comparing import assert_decodes_word_by_word, future
+from support import PROJECT, run
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from user_dir.families import FAMILIES, SIZES
 from user_dir.training.criterion import ProjectedLoss
 from user_dir.weighted.heads import branched_blocks
 
-from support import adam_options, families_with, fused_adam_options
+from branches import adam_options, fused_adam_options
+from support import families_with
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 

@@ -19,7 +19,9 @@ from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 from user_dir.weighted.heads import branched_blocks
 
-from support import EOS, PAD, SMALL, TWO_FAMILIES, assert_on_simplex, assert_same, fused_adam, randomise, words
+from branches import assert_on_simplex, fused_adam
+from comparing import assert_same, randomise, words
+from support import EOS, PAD, SMALL, TWO_FAMILIES
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 two_families = pytest.mark.parametrize("family", TWO_FAMILIES)  # where fairseq's generator does the rest

@@ -8,7 +8,8 @@ from user_dir.attention.masks import visible_keys
 from user_dir.attention.multihead import WIDENED, MultiheadAttention, fused_attention
 from user_dir.relative.attention import RelativeMultiheadAttention
 
-from support import PAD, comparison, future, heads_by_equation
+from comparing import comparison, future, heads_by_equation
+from support import PAD
 
 HEADS, MODEL = 2, 8
 KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3, "values": False}}

@@ -10,7 +10,8 @@ from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import SELF_ATTENTIONS, joined
 
-from support import PAD, assert_decodes_word_by_word, comparison, future, heads_by_equation
+from comparing import assert_decodes_word_by_word, comparison, future, heads_by_equation
+from support import PAD
 
 MODEL, HEADS, LENGTH = 4, 2, 24
 KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3}}

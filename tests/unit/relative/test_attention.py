@@ -6,7 +6,8 @@ import torch
 from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention, by_distance
 
-from support import EOS, PAD, PRE_NORM, assert_decodes_word_by_word, comparison, future, heads_by_equation
+from comparing import assert_decodes_word_by_word, comparison, future, heads_by_equation
+from support import EOS, PAD, PRE_NORM
 
 HEADS, MODEL = 2, 8
 

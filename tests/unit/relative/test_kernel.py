@@ -12,7 +12,7 @@ from user_dir.attention.masks import visible_keys
 from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention
 
-from support import future
+from comparing import future
 
 MODEL = 8
 

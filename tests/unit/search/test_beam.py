@@ -19,7 +19,8 @@ from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 
-from support import EOS, PAD, assert_same, randomise, words
+from comparing import assert_same, randomise, words
+from support import EOS, PAD
 
 CARRIED = {
     "beams": {},

@@ -1,14 +1,9 @@
-"""Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined; bad input is one line.
-
-integration/test_translate.py compares its subwords with those of data-prep.
-"""
+"""Translator: finds what belongs to a checkpoint, keeps lines in order, scores as defined."""
 
 import argparse
-import json
 import math
 import os
 import pickle
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,34 +11,11 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 from user_dir.errors import InputError
-from user_dir.preparation import PreparedText, preparation_of, tidied
-from user_dir.serving.text_translator import Hypothesis, TextTranslator
 from user_dir.serving.translator import Translator
 
-from support import change, write_preparation
+from support import change
 
 TEXTS = ["w1 w2", "", "w3 w4 w5 w6 w7", " \u2028 ", "w8", "漢字 unheard \x00", "w9 w10 w11"]
-
-
-@pytest.fixture
-def files(saved):
-    """files(arch, **preparation): checkpoint and data-bin, with what data-prep leaves beside it.
-
-    Weights are random, and large enough that no two words are alike.
-    """
-
-    def files(arch="vaswani_transformer_base", name="checkpoint.pt", **preparation):
-        model, path, data = saved(arch, name=name)
-        state, random = torch.load(path), torch.Generator().manual_seed(len(name))
-        for weight in state["model"].values():
-            if weight.dim() == 2:
-                weight.normal_(std=0.7, generator=random)
-        torch.save(state, path)
-        write_preparation(data, **preparation)
-        change(path, task__data=str(data))
-        return path, data
-
-    return files
 
 
 def of_any_batch(translator):
@@ -115,124 +87,6 @@ def test_ensemble(files):
     total = (sum(p) / 2).log().gather(1, target[:, None]).sum().item()
     assert mixed.search(rows)[0][0].score == pytest.approx(total / math.log(2) / len(target), rel=1e-4)
     assert mixed.search(rows)[0][0].text != alone.search(rows)[0][0].text
-
-
-def test_a_text_too_long_is_cut_where_it_hurts_least(files):
-    translator = Translator(files()[0])
-    assert translator.longest == 1023
-    translator.longest = 5
-    assert translator.pieces("a b . c d e f g") == ["a b .", "c d e f g"]  # after a sentence
-    assert translator.pieces("a b c d@@ e@@ f g") == ["a b c", "d@@ e@@ f g"]  # after a word
-    assert translator.pieces("a@@ b@@ c@@ d@@ e@@ f@@ g") == ["a@@ b@@ c@@ d@@ e@@", "f@@ g"]  # anywhere
-    assert translator.pieces("a b c d e") == ["a b c d e"] and translator.pieces("") == []
-    translator.longest = 4  # w1 and w2 are subwords, w3 is two
-    (found,) = translator.search([translator.encode("w1 w2 . w3 w1")], nbest=2)
-    parts = [translator.search([row], nbest=2)[0] for row in ("w1 w2 .", "w@@ 3 w1")]
-    assert [text for text, _ in found] == [f"{first.text} {second.text}" for first, second in zip(*parts)]
-    assert found[0].score == pytest.approx((parts[0][0].score + parts[1][0].score) / 2, rel=1e-4)
-
-
-def test_sentences_are_translated_one_by_one(files):
-    """Translations of a text and its n best; as one if that is asked for."""
-    pytest.importorskip("sentencex")
-    path, _ = files()
-    translator = Translator(path)
-    sentences, text = ["w1 w2.", "W3 w4!", "w5"], " w1 w2.  W3 w4! w5"
-    one = {"batch_size": 1}  # the length of the longest source in a batch limits that of its translations
-    parts, (together,) = translator.translate(sentences, **one), translator.translate([text], split_sentences=False)
-    assert translator.translate(["", text, "w1"], **one) == ["", " ".join(parts), *translator.translate(["w1"])]
-    assert together != " ".join(parts) and together == translator.search([translator.encode(text)])[0][0].text
-    (found,) = translator.search(translator.rows([text]), nbest=2, **one)
-    alone = translator.search(translator.rows(sentences), nbest=2, **one)
-    assert [text for text, _ in found] == [" ".join(part.text for part in parts) for parts in zip(*alone)]
-    assert found[1].score == pytest.approx(sum(row[1].score for row in alone) / 3, rel=1e-4)
-    split = Translator(path, pretokenised=True)
-    assert split.rows([text]) == [" ".join(text.split())]
-    with pytest.raises(InputError, match="do not split it"):
-        split.rows([text], split_sentences=True)
-
-
-@pytest.mark.parametrize(
-    "language, sentences",
-    [
-        ("fr", ["M. Dupont et J. Bach sont là.", "Oui ?", "Non !", "Il coûte 3.50 euros."]),
-        ("en", ["It is No. 5.", "You and I agree.", "Why?"]),
-        ("pt_BR", ["Bom dia.", "Tudo bem?"]),
-        ("ja", ["私は学生です。", "元気ですか？"]),
-        ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
-        ("xx", ["It rains.", "A last one of J. S."]),
-    ],
-)
-def test_where_sentences_end(tmp_path, language, sentences):
-    """Each in the form of its language, and of English in unknown ones; never after an abbreviation."""
-    pytest.importorskip("sentencex")
-    write_preparation(tmp_path / "data-bin", (language, "en"))
-    text = PreparedText(preparation_of(tmp_path / "data-bin"), language, "en")
-    between = "" if language == "ja" else "  "
-    assert [sentence.strip() for sentence in text.sentences(between.join(sentences))] == sentences
-    assert text.sentences(" \n ") == []
-
-
-@pytest.mark.parametrize(
-    "language, text",
-    [
-        ("fr", "Elle dit : « L'eau, c'est 100 % bleu ! »"),
-        ("hi", "क्\u200dया वह आता है? वह आता है।"),
-        ("ur", "وہ آتا ہے۔ کیا؟"),
-        ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1.25: 30, 1: 100."),
-        ("fa", "می\u200cروم، تو؛"),
-        ("am", "ሰላም፣ ነው።"),
-        ("hy", "Բարև։"),
-        ("zh", "你好，世界！《书》（是）。好"),
-        ("ja", "これは、本です。「はい」"),
-    ],
-)
-def test_text_comes_back_as_it_was(tmp_path, language, text):
-    """But for quotation marks, which are normalised."""
-    write_preparation(tmp_path / "data-bin", (language, language))
-    prepared = PreparedText(preparation_of(tmp_path / "data-bin"), language, language)
-    assert prepared.decode(prepared.encode(text)) == text.replace("« ", '"').replace(" »", '"')
-
-
-@pytest.mark.parametrize("prepared, expected", [(True, "这是书。这是书。"), (False, "这是书。 这是书。")])
-def test_sentences_are_joined_as_their_script_does(monkeypatch, prepared, expected):
-    translator = TextTranslator()
-    translator.kept, translator.longest = {}, 9
-    translator.text = argparse.Namespace(natural=prepared)
-    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis("这是书。", 0.0)] for _ in rows])
-    assert translator.search(["a\nb"])[0][0].text == expected
-
-
-@pytest.mark.parametrize("texts, expected", [(["A.", "", "B."], "A. B."), (["", "B."], "B."), (["A.", ""], "A.")])
-def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, expected):
-    translator = TextTranslator()
-    translator.kept, translator.longest, translator.text = {}, 9, argparse.Namespace(natural=True)
-    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis(text, -3.0)] for text in texts])
-    assert translator.search(["\n".join("abc"[: len(texts)])])[0][0] == (expected, -3.0)
-
-
-def test_text_is_composed_as_by_data_prep():
-    assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
-
-
-def test_either_direction(files):
-    """A data-bin of src to tgt trained on from tgt to src: the other side's codes."""
-    path, data = files(separate=True)
-    (data.parent / "bpe/codes.tgt").write_text("#version: 0.2\nw 3</w>\n")
-    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
-    change(path, task__source_lang="tgt", task__target_lang="src")
-    assert Translator(path).encode("w1 w3") == "w@@ 1 w3"
-    change(path, task__source_lang=None, task__target_lang=None)  # left to fairseq
-    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
-
-
-def test_text_as_it_stands(files):
-    """Data that data-prep did not prepare may be decomposed."""
-    path, data = files()
-    (data.parent / "manifest.json").unlink()
-    translator = Translator(path, pretokenised=True)
-    assert translator.encode(" w1  e\u0301 don&apos;t\u00a0w@@ 2 ") == "w1 e\u0301 don&apos;t w@@ 2"
-    assert translator.decode("w1 &apos;t w@@ 2") == "w1 &apos;t w2"
 
 
 def test_moved_data(files, tmp_path):
@@ -354,108 +208,6 @@ def test_pickled(files):
     assert len(other.models) == 2 and other.data == data and other.processes == translator.processes
     assert {model.decoder.cfg.autocast for model in other.models} == {"bf16"}
     assert other.translate(TEXTS) == translator.translate(TEXTS)
-
-
-def spoilt(**values):
-    return lambda folder: change(folder / "checkpoint.pt", **values)
-
-
-def without_groups(*kept):
-    def keep(folder):
-        state = torch.load(folder / "checkpoint.pt")
-        cfg = {group: state["cfg"][group] for group in kept} if kept else "nonsense"
-        torch.save({**state, "cfg": cfg}, folder / "checkpoint.pt")
-
-    return keep
-
-
-def change_state(folder, **values):
-    torch.save(torch.load(folder / "checkpoint.pt") | values, folder / "checkpoint.pt")
-
-
-def of_other_words(folder):
-    change(folder / "checkpoint.pt", task___name="checked_translation")
-    change_state(folder, task_state={"dictionaries": ["of", "others"]})
-
-
-def written(name, text):
-    return lambda folder: (folder / name).write_bytes(text.encode("latin-1"))
-
-
-def removed(name):
-    return lambda folder: (folder / name).unlink()
-
-
-def manifest(**values):
-    def change(folder):
-        path = folder / "manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-    return change
-
-
-def prepared(**preparation):
-    return lambda folder: write_preparation(folder / "data-bin", **preparation)
-
-
-@pytest.mark.parametrize(
-    "spoil, words",
-    [
-        (written("checkpoint.pt", "hello"), "checkpoint.pt is not a readable fairseq checkpoint"),
-        (removed("manifest.json"), "no manifest.json .*data-bin.*: .*--pretokenised"),
-        (written("manifest.json", "{"), "manifest.json .*: run data-prep/prepare.py again"),
-        (written("manifest.json", "[" * 100_000), "manifest.json .*: run"),
-        (manifest(stages={}), "manifest.json .*'tok' is missing.*: run"),
-        (manifest(**{"source language": "../../etc"}), "manifest.json .*: run"),
-        (prepared(lowercase="yes"), "manifest.json .*invalid value.*: run"),
-        (prepared(languages=("fr", "en")), "src to tgt.*data-bin has fr and en: name"),
-        (removed("bpe/codes"), "no subword codes .*bpe/codes: keep"),
-        (prepared(codes=""), "bpe/codes .*: run"),
-        (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes .*invalid line 2.*: run"),
-        (prepared(codes="#version: 9\na b\n"), "bpe/codes .*version 9.*: run"),
-        (written("bpe/codes", "#version: 0.2\n\xff \xfe\n"), "bpe/codes .*decode.*: run"),
-        (written("bpe/vocabulary", "\xff 1\n"), "bpe/vocabulary .*decode.*: run"),
-        (written("data-bin/dict.src.txt", "nonsense\n"), "gives no model with .*Incorrect dictionary format"),
-        (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
-        (
-            of_other_words,
-            "checkpoint.pt: .*trained with other dictionaries than those of .*data-bin: name the data",
-        ),
-        (
-            lambda folder: change_state(folder, task_state=["other"]),
-            "checkpoint.pt is not a readable fairseq checkpoint",
-        ),
-        (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
-        (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "no dictionaries .*: name"),
-        (without_groups(), "checkpoint.pt is not a readable fairseq checkpoint .AttributeError"),
-        (without_groups("model"), "checkpoint.pt .*training data: name the data-bin"),
-        (without_groups("model", "task"), "checkpoint.pt .*generation options .*: name another"),
-        *[(spoilt(task__max_source_positions=number), f"max_source_positions {number} ") for number in (0, 1, -3)],
-        (spoilt(model__encoder_layers=1_000_000), "encoder_layers 1000000, .*: do not use it"),
-        (spoilt(model__decoder_layers=1_000_000), "decoder_layers 1000000, "),
-        (spoilt(model__encoder={"layers": 1_000_000}), "encoder .*1000000.*: do not use it"),
-        (spoilt(model__encoder={"embed_path": "/dev/zero"}), "encoder .*/dev/zero.*: do not use it"),
-        (spoilt(model__encoder_embed_dim=10**9), "encoder_embed_dim 1000000000, "),
-        (spoilt(model__max_source_positions=10**9), "max_source_positions 1000000000, "),
-    ],
-)
-def test_bad_input(files, spoil, words, capsys):
-    path, _ = files()
-    spoil(path.parent)
-    with pytest.raises(InputError, match=re.compile(words, re.DOTALL)):
-        Translator(path)
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_training_that_diverged_is_one_line(files, number):
-    path, _ = files()
-    state = torch.load(path)
-    for weight in state["model"].values():
-        weight.fill_(number)
-    torch.save(state, path)
-    with pytest.raises(InputError, match="probabilities are not finite.*: use another"):
-        Translator(path).translate(["w1 w2"])
 
 
 def test_no_such_device(files):

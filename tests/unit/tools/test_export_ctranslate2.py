@@ -17,7 +17,8 @@ from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
 
-from support import EOS, OLD, PRE_NORM, SMALL, change, randomise, run
+from comparing import randomise
+from support import EOS, OLD, PRE_NORM, SMALL, change, run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 CORES = len(os.sched_getaffinity(0))

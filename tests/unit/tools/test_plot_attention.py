@@ -16,7 +16,8 @@ from user_dir.tools import plot_attention as tool  # noqa: E402
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of  # noqa: E402
 from user_dir.transformer.architectures import FAMILIES  # noqa: E402
 
-from support import CODES, heads_by_equation, write_preparation  # noqa: E402
+from comparing import heads_by_equation
+from support import CODES, write_preparation
 
 SOURCE, TARGET = torch.tensor([4, 20, 9, 33, 2]), torch.tensor([7, 41, 12, 30, 8, 2])
 RESTRICTED = {"restricted_attention": "both", "neighbourhood": 3}

@@ -13,7 +13,7 @@ from fairseq.utils import clip_grad_norm_
 from user_dir.errors import InputError
 from user_dir.training.optimizer import FusedAdamConfig
 
-from support import (
+from branches import (
     BRANCH_SCALE,
     Branched,
     adam_options,

@@ -7,7 +7,8 @@ from user_dir.attention.multihead import MultiheadAttention
 from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
 
-from support import EOS, PAD, PRE_NORM, assert_decodes_word_by_word, build_model
+from comparing import assert_decodes_word_by_word
+from support import EOS, PAD, PRE_NORM, build_model
 
 ARCHITECTURES = [
     pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")

@@ -13,7 +13,8 @@ from user_dir.weighted.attention import BranchedAttention
 from user_dir.weighted.residual import ResidualBranchedAttention
 
 import equations
-from support import PRE_NORM, assert_decodes_word_by_word, assert_same_with_gradients, future, heads_by_equation
+from comparing import assert_decodes_word_by_word, assert_same_with_gradients, future, heads_by_equation
+from support import PRE_NORM
 
 MODEL, HEADS, FFN = 16, 4, 24
 

@@ -12,7 +12,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from user_dir.weighted.heads import WeightedHeads
 
 import equations
-from support import PRE_NORM, SMALL, assert_same_with_gradients, heads_by_equation
+from comparing import assert_same_with_gradients, heads_by_equation
+from support import PRE_NORM, SMALL
 
 WEIGHTED = "weighted_transformer_base"
 BRANCHES = 4

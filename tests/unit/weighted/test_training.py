@@ -13,16 +13,8 @@ from omegaconf import OmegaConf
 from user_dir.errors import InputError
 from user_dir.weighted.training import BranchTraining, refuse_training
 
-from support import (
-    Branched,
-    adam_options,
-    assert_on_simplex,
-    branch_rate,
-    copies,
-    families_with,
-    fused_adam,
-    fused_adam_options,
-)
+from branches import Branched, adam_options, assert_on_simplex, branch_rate, copies, fused_adam, fused_adam_options
+from support import families_with
 
 
 def test_no_warmup():

@@ -1,0 +1,20 @@
+"""What fairseq-train is given where it has to refuse, and what it checks of its input."""
+
+from fairseq import options, tasks
+
+from user_dir.training import input as training_input
+
+from support import TRAINING
+
+PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
+BRANCHES = "--branch-frozen-updates 0"
+TASK = "--task checked_translation"
+TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddings", "")
+
+
+def check_input(data, words="", **given):
+    """What fairseq-train checks of its input before it builds a model."""
+    words = f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split()
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    vars(args).update(given)
+    training_input.refuse_input(args, tasks.setup_task(args), args)

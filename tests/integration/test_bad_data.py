@@ -1,0 +1,199 @@
+"""Data that cannot be trained with: fairseq-train ends in one line that says how to fix it.
+
+Bad corpora are in unit/data_prep/.
+"""
+
+import contextlib
+import itertools
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import indexed_dataset
+from integration.refusals import PLAIN, check_input
+
+from user_dir.errors import InputError
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
+from user_dir.training import input as training_input
+from user_dir.training.data import batch_fault
+
+
+def test_sentences_that_just_fit(copies):
+    """The shortest has 2 subwords, the longest 9."""
+    check_input(copies, "--disable-validation --max-tokens 2 --max-source-positions 2")
+    check_input(copies, "--max-tokens 9 --max-source-positions 9")
+
+
+def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
+    """No sentence is too long for the model if --truncate-source cuts it, or if no --valid-subset names its set."""
+    data = shutil.copytree(copies, tmp_path / "data")
+
+    def check(words, **given):
+        check_input(data, f"--max-source-positions 7 {words}", **given)
+
+    check("--truncate-source")
+    check("--truncate-source --max-tokens 4", max_tokens_valid=500)
+    check("--truncate-source --train-subset valid --disable-validation", max_tokens_valid=3)
+    with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
+        check("--valid-pairs 10000")
+    check("--valid-pairs 1")
+    for words in ("--valid-subset train", "--combine-valid-subsets"):  # of which no sample is taken, or another one
+        with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of "):
+            check(f"--valid-pairs 1 {words}")
+    for path in data.glob("valid.*"):
+        path.rename(path.with_name(path.name.replace("valid", "valid1")))
+    for language in ("src", "tgt"):
+        short = data / f"valid.src-tgt.{language}"
+        builder = indexed_dataset.make_builder(f"{short}.bin", "mmap", 10)
+        builder.add_item(torch.tensor([4, 2]))
+        builder.finalize(f"{short}.idx")
+    check("--ignore-unused-valid-subsets")
+
+
+@pytest.mark.parametrize(
+    "cut, positions, fault", [(True, 4, None), (True, 6, "--max-tokens"), (False, 9, "--max-tokens")]
+)
+def test_sources_are_cut_before_they_are_too_long_for_a_batch(cut, positions, fault):
+    """One of nine subwords in batches of five."""
+    data = SimpleNamespace(side="source", text="text", index=lambda: SimpleNamespace(sizes=np.array([9])))
+    task_cfg = SimpleNamespace(truncate_source=cut, max_source_positions=positions)
+    found = batch_fault(data, SimpleNamespace(max_tokens=5), task_cfg)
+    assert found is None if fault is None else found.startswith(fault)
+
+
+def test_one_table_for_two_dictionaries(refused, copies, tmp_path):
+    data = shutil.copytree(copies, tmp_path / "data")
+    with open(data / "dict.tgt.txt", "a") as dictionary:
+        dictionary.write("more 1\n")
+    words = "--share-all-embeddings: the languages have dictionaries of their own: omit it"
+    refused(words, PLAIN, "--share-all-embeddings", data=data)
+
+
+def written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def cut(name, size):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def removed(pattern):
+    return lambda folder: [path.unlink() for path in folder.glob(pattern)]
+
+
+FEW = b"w1 5\nw2 5\n"
+
+AGAIN = "prepare the data again"
+
+
+def both(*spoils):
+    return lambda folder: [spoil(folder) for spoil in spoils]
+
+
+DATA = [
+    (cut("train.src-tgt.src.bin", 100), f"train.src-tgt.src.bin has 50 of [0-9,]+ subwords: {AGAIN}"),
+    (removed("train.src-tgt.tgt.bin"), f"train.src-tgt.tgt.bin is missing: {AGAIN}"),
+    (cut("valid.src-tgt.tgt.idx", 100), f"valid.src-tgt.tgt.idx .*is truncated .*: {AGAIN}"),
+    (cut("train.src-tgt.src.idx", 20), f"train.src-tgt.src.idx .*is truncated .*: {AGAIN}"),
+    (cut("train.src-tgt.src.idx", 3), f"train.src-tgt.src.idx is truncated: {AGAIN}"),
+    (written("dict.src.txt", FEW), f"dict.src.txt has 6 words .*train.src-tgt.src.bin .* 1.: {AGAIN}"),
+    (written("dict.tgt.txt", FEW), f"dict.tgt.txt has 6 words .*tgt.bin .* 1.: {AGAIN}"),
+    (written("dict.src.txt", "ä 5\n".encode("latin-1")), f"dict.src.txt is not a dictionary .*: {AGAIN}"),
+    (written("dict.src.txt", b"w1\n"), f"dict.src.txt is not a dictionary .*: {AGAIN}"),
+    (removed("dict.tgt.txt"), rf"no dict.tgt.txt: {AGAIN}.* --target-lang"),
+    (removed("valid*"), f"spoilt has no valid.src-tgt.src.idx: {AGAIN}"),
+    (removed("train*"), f"spoilt has no train.src-tgt.src.idx: {AGAIN}"),
+    (both(removed("valid*"), removed("train.src-tgt.tgt.bin")), "no valid.src-tgt.src.idx; .*tgt.bin is missing"),
+    (removed("*"), "spoilt has no data .*: name the folder data-bin"),
+    (shutil.rmtree, "no folder .*spoilt: name the folder data-bin"),
+]
+
+
+@pytest.mark.parametrize("spoil, words", DATA, ids=lambda value: value[:30] if isinstance(value, str) else "")
+def test_data(refused, copies, tmp_path, spoil, words):
+    data = tmp_path / "spoilt"
+    spoil(shutil.copytree(copies, data))
+    with pytest.raises(InputError, match=words):
+        check_input(data)
+    if spoil in (DATA[0][0], DATA[-1][0]):
+        refused(words, PLAIN, data=data)
+
+
+def test_a_dictionary_that_lacks_the_last_word(copies, tmp_path):
+    """The data have the words 4 to 13: those before are fairseq's own."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    words = [f"w{number} 5\n" for number in range(10)]
+    (data / "dict.src.txt").write_text("".join(words))
+    check_input(data)
+    (data / "dict.src.txt").write_text("".join(words[:9]))
+    with pytest.raises(InputError, match="dict.src.txt has 13 words .*src.bin has word number 13: "):
+        check_input(data)
+
+
+def test_data_in_two_folders(copies, tmp_path):
+    """fairseq reads held-out sentences of the first one only."""
+    data = shutil.copytree(copies, tmp_path / "second")
+    cut("valid.src-tgt.src.bin", 10)(data)
+    check_input(f"{copies}:{data}")
+    with pytest.raises(InputError, match="nowhere has no train.src-tgt.src.idx"):
+        check_input(f"{copies}:{tmp_path}/nowhere")
+
+
+def test_held_out_sentences_in_two_files(copies, tmp_path):
+    """fairseq reads the second one only to combine them."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    for path in [*data.glob("valid.src-tgt.*")]:
+        shutil.copy(path, path.with_name(path.name.replace("valid", "valid1")))
+    combined, both = "--combine-valid-subsets", "--valid-subset valid1,valid"
+    for words in (combined, both):
+        with pytest.raises(
+            InputError, match=r"longest sentence of .*valid1?\.src.* has 9 subwords: add --skip-invalid"
+        ):
+            check_input(data, f"--max-source-positions 7 {words}")
+    cut("valid1.src-tgt.src.bin", 10)(data)
+    check_input(data, "--ignore-unused-valid-subsets")
+    for words in (combined, both):
+        with pytest.raises(InputError, match="valid1.*: prepare the data again"):
+            check_input(data, words)
+
+
+@pytest.mark.parametrize("numbers, words", [(32, None), (16, "vectors of 16 numbers: give --encoder-embed-dim 16")])
+def test_vectors_of_another_size(copies, tmp_path, numbers, words):
+    (tmp_path / "vectors").write_text(f"1 {numbers}\nw1{' 0.5' * numbers}\n")
+    with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
+        check_input(copies, f"--encoder-embed-path {tmp_path}/vectors")
+
+
+def test_files_that_fairseq_does_not_read(tmp_path):
+    names = [f"{part}.src-tgt.src.idx" for part in ("train", "train12", "train_old", "train.old")]
+    for name in names:
+        (tmp_path / name).touch()
+    for pair in (("src", "tgt"), ("tgt", "src")):  # data serve both directions
+        assert [path.name for path in training_input.parts_of(tmp_path, "train", pair, "src")] == names[:2]
+
+
+def test_a_training_set_in_two_files(copies, tmp_path):
+    """fairseq's own default of --upsample-primary fails."""
+    copies = shutil.copytree(copies, tmp_path / "data")
+    given = {"data": str(copies), "train_subset": "train", "dataset_impl": "mmap"}
+    task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(**given))
+    task.load_dataset("train", combine=True)
+    pairs = len(task.dataset("train"))
+    for path in [*copies.glob("train.src-tgt.*")]:
+        shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
+    task.load_dataset("train", combine=True)
+    assert len(task.dataset("train")) == 2 * pairs
+
+
+def test_raw_data_have_no_index(copies, tmp_path):
+    for part, language in itertools.product(("train", "valid"), ("src", "tgt")):
+        (tmp_path / f"{part}.src-tgt.{language}").write_text("w1\n")
+        shutil.copy(copies / f"dict.{language}.txt", tmp_path)
+    check_input(tmp_path)
+    for part in tmp_path.glob("valid*"):
+        part.unlink()
+    check_input(tmp_path, "--disable-validation")
+    with pytest.raises(InputError, match="has no valid.src-tgt.src.idx"):
+        check_input(tmp_path)

@@ -1,0 +1,133 @@
+"""Text on its way through a translator: its subwords, pieces and sentences, and how they are joined again.
+
+integration/test_translate.py compares its subwords with those of data-prep.
+"""
+
+import argparse
+
+import pytest
+
+from user_dir.errors import InputError
+from user_dir.preparation import PreparedText, preparation_of, tidied
+from user_dir.serving.text_translator import Hypothesis, TextTranslator
+from user_dir.serving.translator import Translator
+
+from support import change, write_preparation
+
+
+def test_a_text_too_long_is_cut_where_it_hurts_least(files):
+    translator = Translator(files()[0])
+    assert translator.longest == 1023
+    translator.longest = 5
+    assert translator.pieces("a b . c d e f g") == ["a b .", "c d e f g"]  # after a sentence
+    assert translator.pieces("a b c d@@ e@@ f g") == ["a b c", "d@@ e@@ f g"]  # after a word
+    assert translator.pieces("a@@ b@@ c@@ d@@ e@@ f@@ g") == ["a@@ b@@ c@@ d@@ e@@", "f@@ g"]  # anywhere
+    assert translator.pieces("a b c d e") == ["a b c d e"] and translator.pieces("") == []
+    translator.longest = 4  # w1 and w2 are subwords, w3 is two
+    (found,) = translator.search([translator.encode("w1 w2 . w3 w1")], nbest=2)
+    parts = [translator.search([row], nbest=2)[0] for row in ("w1 w2 .", "w@@ 3 w1")]
+    assert [text for text, _ in found] == [f"{first.text} {second.text}" for first, second in zip(*parts)]
+    assert found[0].score == pytest.approx((parts[0][0].score + parts[1][0].score) / 2, rel=1e-4)
+
+
+def test_sentences_are_translated_one_by_one(files):
+    """Translations of a text and its n best; as one if that is asked for."""
+    pytest.importorskip("sentencex")
+    path, _ = files()
+    translator = Translator(path)
+    sentences, text = ["w1 w2.", "W3 w4!", "w5"], " w1 w2.  W3 w4! w5"
+    one = {"batch_size": 1}  # the length of the longest source in a batch limits that of its translations
+    parts, (together,) = translator.translate(sentences, **one), translator.translate([text], split_sentences=False)
+    assert translator.translate(["", text, "w1"], **one) == ["", " ".join(parts), *translator.translate(["w1"])]
+    assert together != " ".join(parts) and together == translator.search([translator.encode(text)])[0][0].text
+    (found,) = translator.search(translator.rows([text]), nbest=2, **one)
+    alone = translator.search(translator.rows(sentences), nbest=2, **one)
+    assert [text for text, _ in found] == [" ".join(part.text for part in parts) for parts in zip(*alone)]
+    assert found[1].score == pytest.approx(sum(row[1].score for row in alone) / 3, rel=1e-4)
+    split = Translator(path, pretokenised=True)
+    assert split.rows([text]) == [" ".join(text.split())]
+    with pytest.raises(InputError, match="do not split it"):
+        split.rows([text], split_sentences=True)
+
+
+@pytest.mark.parametrize(
+    "language, sentences",
+    [
+        ("fr", ["M. Dupont et J. Bach sont là.", "Oui ?", "Non !", "Il coûte 3.50 euros."]),
+        ("en", ["It is No. 5.", "You and I agree.", "Why?"]),
+        ("pt_BR", ["Bom dia.", "Tudo bem?"]),
+        ("ja", ["私は学生です。", "元気ですか？"]),
+        ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
+        ("xx", ["It rains.", "A last one of J. S."]),
+    ],
+)
+def test_where_sentences_end(tmp_path, language, sentences):
+    """Each in the form of its language, and of English in unknown ones; never after an abbreviation."""
+    pytest.importorskip("sentencex")
+    write_preparation(tmp_path / "data-bin", (language, "en"))
+    text = PreparedText(preparation_of(tmp_path / "data-bin"), language, "en")
+    between = "" if language == "ja" else "  "
+    assert [sentence.strip() for sentence in text.sentences(between.join(sentences))] == sentences
+    assert text.sentences(" \n ") == []
+
+
+@pytest.mark.parametrize(
+    "language, text",
+    [
+        ("fr", "Elle dit : « L'eau, c'est 100 % bleu ! »"),
+        ("hi", "क्\u200dया वह आता है? वह आता है।"),
+        ("ur", "وہ آتا ہے۔ کیا؟"),
+        ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1.25: 30, 1: 100."),
+        ("fa", "می\u200cروم، تو؛"),
+        ("am", "ሰላም፣ ነው።"),
+        ("hy", "Բարև։"),
+        ("zh", "你好，世界！《书》（是）。好"),
+        ("ja", "これは、本です。「はい」"),
+    ],
+)
+def test_text_comes_back_as_it_was(tmp_path, language, text):
+    """But for quotation marks, which are normalised."""
+    write_preparation(tmp_path / "data-bin", (language, language))
+    prepared = PreparedText(preparation_of(tmp_path / "data-bin"), language, language)
+    assert prepared.decode(prepared.encode(text)) == text.replace("« ", '"').replace(" »", '"')
+
+
+@pytest.mark.parametrize("prepared, expected", [(True, "这是书。这是书。"), (False, "这是书。 这是书。")])
+def test_sentences_are_joined_as_their_script_does(monkeypatch, prepared, expected):
+    translator = TextTranslator()
+    translator.kept, translator.longest = {}, 9
+    translator.text = argparse.Namespace(natural=prepared)
+    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis("这是书。", 0.0)] for _ in rows])
+    assert translator.search(["a\nb"])[0][0].text == expected
+
+
+@pytest.mark.parametrize("texts, expected", [(["A.", "", "B."], "A. B."), (["", "B."], "B."), (["A.", ""], "A.")])
+def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, expected):
+    translator = TextTranslator()
+    translator.kept, translator.longest, translator.text = {}, 9, argparse.Namespace(natural=True)
+    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis(text, -3.0)] for text in texts])
+    assert translator.search(["\n".join("abc"[: len(texts)])])[0][0] == (expected, -3.0)
+
+
+def test_text_is_composed_as_by_data_prep():
+    assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
+
+
+def test_either_direction(files):
+    """A data-bin of src to tgt trained on from tgt to src: the other side's codes."""
+    path, data = files(separate=True)
+    (data.parent / "bpe/codes.tgt").write_text("#version: 0.2\nw 3</w>\n")
+    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+    change(path, task__source_lang="tgt", task__target_lang="src")
+    assert Translator(path).encode("w1 w3") == "w@@ 1 w3"
+    change(path, task__source_lang=None, task__target_lang=None)  # left to fairseq
+    assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+
+
+def test_text_as_it_stands(files):
+    """Data that data-prep did not prepare may be decomposed."""
+    path, data = files()
+    (data.parent / "manifest.json").unlink()
+    translator = Translator(path, pretokenised=True)
+    assert translator.encode(" w1  e\u0301 don&apos;t\u00a0w@@ 2 ") == "w1 e\u0301 don&apos;t w@@ 2"
+    assert translator.decode("w1 &apos;t w@@ 2") == "w1 &apos;t w2"
