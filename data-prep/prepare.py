@@ -26,6 +26,8 @@ from preparation.stages import ORDER
 
 MAX_LENGTH = 175  # words or tokens per sentence, unless the registry says otherwise
 BPE_OPERATIONS = 8000
+# The codes of two letters of languages that Moses takes apart wrongly by any other code, and cannot put together again.
+SHORTER = {"eng": "en", "fra": "fr", "ita": "it", "jpn": "ja", "kor": "ko", "zho": "zh", "cmn": "zh"}
 MAX_RATIO = 3.0  # how many times longer one side of a pair may be, unless the registry says otherwise
 
 
@@ -129,6 +131,8 @@ def check(options: argparse.Namespace) -> None:
             language = code.partition("_")[0]
             remedy = language if len(language) == 2 else "the language's code of two letters, if it has one"
             raise PreparationError(f"Moses has no rules for {code} and would use those of English; give {remedy}")
+        if code in SHORTER and not (options.pretokenised or options.like):
+            raise PreparationError(f"Moses knows {SHORTER[code]}, and has no rules for {code}; give {SHORTER[code]}")
     if options.like and options.like.resolve() == options.output.resolve():
         raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
     if options.source_lang == options.target_lang:

@@ -221,7 +221,8 @@ case $CHOOSE in
     training+=(--eval-bleu --eval-bleu-remove-bpe --eval-bleu-args '{"beam": 1, "max_len_a": 1, "max_len_b": 50}'
       --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
     # fairseq's BLEU of detokenised text takes a sentence without spaces for one word (nmt-score's TOKENISERS).
-    if [ "${generation[0]}" = --tokenizer ] && [[ ! $target =~ ^(zh|ja|th|km|lo|my)(_|$) ]]; then
+    unspaced="^(zh|zho|cmn|yue|ja|jpn|th|tha|km|khm|lo|lao|my|mya|bo|bod|dz|dzo)(_|$)"
+    if [ "${generation[0]}" = --tokenizer ] && [[ ! $target =~ $unspaced ]]; then
       training+=(--eval-bleu-detok moses)
     else training+=(--eval-tokenized-bleu); fi ;;
   *) fail "CHOOSE=$CHOOSE: choose loss or bleu, or omit it for an average" ;;

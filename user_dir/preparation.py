@@ -19,11 +19,14 @@ from .errors import InputError
 
 LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; part of file names
 # The spaces that Moses, which knows Latin punctuation, leaves in text of other scripts: before marks that follow
-# a word, on both sides of joiners, and around full-width punctuation. Also those in times such as 3:30, from which
+# a word, within numbers and words, and around full-width punctuation. Also those in times such as 3:30, from which
 # "section 1: 25 people" cannot be told.
-TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?(:) ?(?=[0-5]\d\b)"
-SPACES = re.compile(rf"{TIME}| (?=[।॥۔؟،؛።፣፤։])| ([\u200c\u200d]) | ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?")
+TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?(:) ?(?=[0-5०-५০-৫٠-٥۰-۵]\d\b)"
+WITHIN = r"(?<=\d) ([٫٬]) (?=\d)|(?<=[lL]) (·) (?=[lL])| ([\u200c\u200d]) "  # ٣٫٥, col·legi, and joiners
+AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։])| ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?"
+SPACES = re.compile(f"{TIME}|{WITHIN}|{AROUND}")
 CONTINUED = "@@"  # the end of every subword but the last of a word
+DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i
 REMEMBERED = 300_000  # the most words whose subwords are cached: about 100 MB
 
 
@@ -113,12 +116,17 @@ def joined(subwords: str) -> str:
 
 def closed_up(text: str) -> str:
     """Text that sacremoses has detokenised, without the spaces that it leaves in times and other scripts."""
-    return SPACES.sub(r"\1\2\3", text)
+    return SPACES.sub(r"\1\2\3\4\5", text)
 
 
 def language_of(code: str) -> str:
     """The language of a code such as pt_BR, whose rules Moses and others have."""
     return re.split("[_-]", code)[0].lower()
+
+
+def lowered(text: str, language: str) -> str:
+    """`text` in small letters."""
+    return (text.replace("I", "ı").replace("İ", "i") if language in DOTLESS else text).lower()
 
 
 class PreparedText:
@@ -142,7 +150,7 @@ class PreparedText:
 
     def sentences(self, text: str) -> list[str]:
         """The sentences of a line of `natural` text: sentencex's, except that none ends in one of Moses' abbreviations,
-        or within a number such as २.५.
+        within a number such as २.५, or between an ordinal and a small letter (5. maja).
 
         Raises:
             ModuleNotFoundError: where sentencex is not installed
@@ -151,7 +159,8 @@ class PreparedText:
 
         sentences, unfinished = [], ""
         for part in segment(self.language, tidied(text)):
-            if sentences and not unfinished and part[0].isdecimal() and re.search(r"\d[.,]$", sentences[-1]):
+            number = sentences and not unfinished and re.search(r"\d[.,]( ?)$", sentences[-1])
+            if number and (part[0].islower() if number[1] else part[0].isdecimal()):
                 unfinished = sentences.pop()
             unfinished += part
             last = unfinished.split()[-1:]
@@ -168,7 +177,7 @@ class PreparedText:
         if self.prepared.tokenise:
             text = self.tokeniser.tokenize(text, return_str=True)
         if self.prepared.lowercase:
-            text = text.lower()
+            text = lowered(text, self.language)
         if len(self.codes.cache) > REMEMBERED:
             self.codes.cache = {}  # another thread may be reading the old one
         return " ".join(self.codes.segment_tokens(text.split(" ")))

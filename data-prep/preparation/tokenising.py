@@ -53,6 +53,11 @@ def tokeniser(language: str, normalise: bool = True) -> Callable[[str], str]:
     return tokenise
 
 
+def lowered(text: str, language: str) -> str:
+    """`text` in small letters; in Turkish and Azerbaijani I is the capital of ı, and İ that of i."""
+    return (text.replace("I", "ı").replace("İ", "i") if language in ("az", "tr") else text).lower()
+
+
 def tokenise_lines(
     lines: list[str], language: str, lowercase: bool, normalise: bool = True, tokenise: bool = True
 ) -> list[str]:
@@ -62,7 +67,7 @@ def tokenise_lines(
         PreparationError: if a word of text that is not tokenised ends in one of RESERVED
     """
     split = tokeniser(language, normalise) if tokenise else str
-    made = [split(line).lower() if lowercase else split(line) for line in lines]
+    made = [lowered(split(line), language) if lowercase else split(line) for line in lines]
     if not tokenise:
         for word in (word for line in made for word in line.split()):
             if word.endswith(RESERVED):

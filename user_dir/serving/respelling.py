@@ -3,17 +3,21 @@
 import unicodedata
 from collections.abc import Iterable
 
-from ..preparation import PreparedText, joined, tidied
+from ..preparation import PreparedText, joined, lowered, tidied
 
-# Quotation marks, dashes, and the digits of five scripts, each instead of the others of its row.
+# Quotation marks, dashes, two letters of Arabic and Persian, and the digits of five scripts, each instead of the others
+# of its row.
 ALIKE = (
     "'’‘‚‛‹›`´ʼ′",
     '"“”„‟«»″',
     "-–—―‐‑‒−",
+    "يی",
+    "كک",
     *map("".join, zip("0123456789", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯")),
 )
 
-NUKTA = 7  # the combining class of the dot that makes other letters, as in ज़: the nearest letter is without it
+# Combining classes of marks without which a word is another one: vowels, and the virama of क्या.
+OF_THE_WORD = (0, 9)
 
 
 def characters_of(subwords: Iterable[str]) -> str:
@@ -37,7 +41,8 @@ class Respelling:
         """
         line = tidied(line)
         if line.isupper() and " " in line:
-            return min(self.respelled(line.capitalize()), self.respelled(line), key=self.length)
+            ordinary = line[0] + lowered(line[1:], self.text.language)
+            return min(self.respelled(ordinary), self.respelled(line), key=self.length)
         return self.respelled(line)
 
     def respelled(self, line: str) -> str:
@@ -63,5 +68,6 @@ def candidates(character: str) -> Iterable[str]:
     yield character.swapcase()
     letters = "".join(x for x in unicodedata.normalize("NFKD", character) if not unicodedata.combining(x))
     yield from (letters, letters.swapcase()) if letters else ()
-    if unicodedata.category(character) == "Cf" or unicodedata.combining(character) == NUKTA:  # joiners: क्‍या and क्या
+    # Joiners (क्‍या and क्या), and other marks: the dot of ज़, the vowels of السَّلام, the stress of за́мок.
+    if unicodedata.category(character) == "Cf" or unicodedata.combining(character) not in OF_THE_WORD:
         yield ""

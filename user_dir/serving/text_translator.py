@@ -14,7 +14,7 @@ from ..preparation import CONTINUED, closed_up
 from ..search.search_settings import refuse_search, search_settings
 
 MAX_TOKENS = 6000  # subwords that are translated together
-ENDS = frozenset(".!?।॥۔؟።。！？")  # of sentences
+ENDS = frozenset(".!?।॥۔؟።፧։。！？")  # of sentences
 
 
 class Hypothesis(NamedTuple):

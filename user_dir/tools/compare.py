@@ -43,7 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
     add_options(parser)
     help = "test over sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)"
     parser.add_argument("--test", choices=TESTS, default="bootstrap", help=help)
-    help = "text by whose lengths scores are split, e.g. the source (default: the reference)"
+    help = "text by whose lengths in words scores are split, e.g. the source; with spaces between the words "
+    help += "(default: the reference)"
     parser.add_argument("--lengths-of", type=pathlib.Path, metavar="FILE", help=help)
     help = "longest length in each bucket but the last (default: five of similar size)"
     parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help=help)

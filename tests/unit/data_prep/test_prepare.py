@@ -63,6 +63,7 @@ def assert_refused(outcome, tmp_path, *parts):
         (["tatoeba"], ("zh-CN", "en"), ["'zh-CN' is not a language code", "fr"]),  # fairseq infers zh and CN
         (["tatoeba"], ("pt_BR", "en"), ["no rules for pt_BR", "give pt"]),
         (["tatoeba"], ("hin_Deva", "en"), ["no rules for hin_Deva", "code of two letters"]),
+        (["tatoeba"], ("kor", "en"), ["Moses knows ko,", "give ko"]),
         (["tatoeba", "--lower"], ("fr", "en"), ["unrecognized arguments: --lower"]),
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),

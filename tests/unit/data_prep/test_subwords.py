@@ -23,7 +23,8 @@ def test_tokens_and_subwords_can_be_undone(tmp_path, language):
     assert all("@@ " in line for line in pieces)
     assert [line.replace("@@ ", "") for line in pieces] == tokens
     assert [MosesDetokenizer(lang=language).detokenize(line.split()) for line in tokens] == ORDINARY[language]
-    assert tokenise_lines(["Oh Là"], language, lowercase=True) == ["oh là"]
+    assert tokenise_lines(["Oh Là I"], language, lowercase=True) == ["oh là i"]
+    assert tokenise_lines(["Işık İL"], "tr", lowercase=True) == ["ışık il"]
 
 
 def test_files_are_those_of_the_libraries_commands(tmp_path):

@@ -16,10 +16,14 @@ CODES = "#version: 0.2\ni l</w>\nf a\nfa i\nfai t</w>\nI l</w>\nX Y</w>\nI X</w>
 
 @pytest.fixture
 def respelled(tmp_path):
-    """respelled(line, characters): for a model that knows them."""
+    """respelled(line, characters, language="fr"): for a model that knows them."""
     write_preparation(tmp_path / "data-bin", ("fr", "en"), CODES, normalise=False)
-    text = PreparedText(preparation_of(tmp_path / "data-bin"), "fr", "en")
-    return lambda line, characters: Respelling(text, characters)(line)
+    prepared = preparation_of(tmp_path / "data-bin")
+
+    def respelled(line, characters, language="fr"):
+        return Respelling(PreparedText(prepared, language, "en"), characters)(line)
+
+    return respelled
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,10 @@ def respelled(tmp_path):
         (LOWER + "४", "a 4", "a ४"),
         ("क्या", "क्\u200dया", "क्या"),  # without the joiner
         ("बाजार", "बाज\u093cार", "बाजार"),  # without the dot
+        ("बज", "बाज", "बाज"),  # never without a vowel that is written out
+        ("السلام", "السَّلامُ", "السلام"),
+        ("замок", "за\u0301мок", "замок"),
+        ("کتاب یک", "كتاب يك", "کتاب یک"),
         (LOWER, "漢 a", "漢 a"),  # nothing means the same
     ],
 )
@@ -57,6 +65,10 @@ def test_unknown_characters(respelled, known, line, expected):
 )
 def test_sentences_in_capitals(respelled, line, expected):
     assert respelled(line, LOWER + LOWER.upper()) == expected
+
+
+def test_capitals_of_a_language_with_two_kinds_of_i(respelled):
+    assert respelled("IŞIK İL", LOWER + LOWER.upper() + "ışİ", "tr") == "Işık il"
 
 
 def test_characters_of_a_dictionary():

@@ -41,7 +41,7 @@ def test_scores_are_those_of_sacrebleus_command(files, cells, capsys):
 
 def test_languages_without_spaces():
     """They are not scored by how a segmenter has put the spaces."""
-    for language, tokens in (("zh_CN", "zh"), ("ja", "char"), ("hi", "13a")):
+    for language, tokens in (("zh_CN", "zh"), ("yue", "zh"), ("ja", "char"), ("jpn_Jpan", "char"), ("hi", "13a")):
         bleu = (used := metrics([], language))["sacreBLEU"]
         assert ("tokenised BLEU" in used) == (language == "hi")  # Moses finds no words in the others
         same = bleu.corpus_score(["我是 学生。"], [["我 是学生。"]]).score
@@ -174,6 +174,14 @@ def test_a_byte_order_mark_is_no_text(files, cells, capsys):
     marked = files.write("marked.txt", ["\ufeff" + files.sentences[0], *files.sentences[1:]])
     score.main([str(marked), "--reference", str(files.reference), "--target-lang", "en"])
     assert cells(capsys.readouterr().out, marked) == ["100.00"] * 3
+
+
+def test_letters_are_composed(files, cells, capsys):
+    """As translations are: U+095C and the same letter with a dot of its own, é and e with an accent."""
+    reference = files.write("test.hi", ["बड\u093cा लड\u093cका आया।", "le re\u0301sume\u0301 de l'e\u0301te\u0301"])
+    texts = [files.write("plain", ["ब\u095cा ल\u095cका आया।", "le résumé de l'été"])]
+    score.main([*map(str, texts), "--reference", str(reference)])
+    assert cells(capsys.readouterr().out, texts[0])[:2] == ["100.00"] * 2
 
 
 def test_a_reference_of_other_text_is_noticed(files, caplog):

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import pathlib
 import re
+import unicodedata
 import zlib
 
 from sacrebleu.utils import smart_open
@@ -41,12 +42,15 @@ class Run:
 def read_lines(path: pathlib.Path) -> list[str]:
     """The lines of a plain or gzipped text file, without a byte order mark and white space at their ends.
 
+    They are in Unicode's composed form, as translations are: otherwise a perfect one would have hardly any words of a
+    reference whose letters are not composed.
+
     Raises:
         InputError: if it is missing, no text in UTF-8 or empty
     """
     try:
         with smart_open(str(path), encoding="utf-8-sig") as file:
-            lines = [line.rstrip() for line in file]
+            lines = [unicodedata.normalize("NFC", line).rstrip() for line in file]
     except UnicodeDecodeError as error:
         remedy = "name another file, or convert it with iconv"
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start}): {remedy}") from error
@@ -118,7 +122,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that describe the files to `read_runs`."""
     help = "as published: detokenised, a line for each segment (default: the T- lines)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=help)
-    help = "language of the hypotheses (default: the ending of the reference's name)"
+    help = "language of the hypotheses (default: the ending of the reference's name, if it has two letters)"
     parser.add_argument("--target-lang", help=help)
     help = "whether hypotheses (and T- lines) are Moses tokens and are to be detokenised; auto: plain text is not, "
     help += "fairseq-generate's output is if it was made without --tokenizer (no: sentencepiece on untokenised text)"
