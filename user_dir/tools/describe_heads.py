@@ -35,8 +35,9 @@ COLUMNS = ["distance", "entropy", "diagonal", "previous", "next", "delimiters"]
 def delimiters(dictionary: Dictionary) -> Tensor:
     """[V]: whether a subword is </s> or punctuation."""
     words = subwords(torch.arange(len(dictionary)), dictionary)
-    # the @ of "'@@", which continues a word, is punctuation, too
-    found = torch.tensor([all(unicodedata.category(character)[0] == "P" for character in word) for word in words])
+    # Marks of subwords do not count: the @ of "'@@" is punctuation, too, and SentencePiece's "▁," begins a word.
+    bare = [word.lstrip("▁") or word for word in words]
+    found = torch.tensor([all(unicodedata.category(character)[0] == "P" for character in word) for word in bare])
     found[dictionary.eos()] = True
     return found
 

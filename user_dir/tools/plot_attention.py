@@ -46,6 +46,8 @@ def draw(weights: Tensor, queries: list[str], keys: list[str], axis_names: list[
         axis.set_yticks(range(len(queries)), queries, **text)
     for axis in axes[len(weights) :]:
         axis.remove()
+    for axis in axes[: len(weights)][-columns:]:  # some have no other head below them
+        axis.tick_params(labelbottom=True)
     figure.supylabel(f"query: {axis_names[0]}", fontsize=10)
     figure.supxlabel(f"key: {axis_names[1]}", fontsize=10)
     figure.colorbar(image, ax=list(axes[: len(weights)]), label="attention weight", aspect=40, fraction=0.03, pad=0.01)

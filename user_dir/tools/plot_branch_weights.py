@@ -2,7 +2,7 @@
 
     nmt-plot-branch-weights RUN --output branch-weights.png
 
-A line is a branch, the same colour in every panel; the grey line is 1/M, equal weights. RUN is the folder of a
+A line is a branch, the same colour in every panel; the dotted grey line is 1/M, equal weights. RUN is the folder of a
 training with its log as train.log, or a log: fairseq-train's output, or its --log-file, with --log-format simple or
 json. It has the weights at every --log-interval.
 """
@@ -57,7 +57,7 @@ def draw(found: Curves, title: str):
                 continue
             updates, points = zip(*sorted(found[column, layer].items()))
             mark = {"marker": "o", "markersize": 3} if len(updates) < 20 else {}
-            axis.axhline(1 / len(points[0]), color="0.7", linewidth=0.8)
+            axis.axhline(1 / len(points[0]), color="0.5", linewidth=0.8, linestyle=":")
             axis.grid(alpha=0.3)
             lines = []
             for number, curve in enumerate(zip(*points)):

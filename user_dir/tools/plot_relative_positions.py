@@ -1,4 +1,4 @@
-"""Draws what a relative_transformer has learned about distances: one heat map for each table and side.
+"""Draws what self-attention has learned about distances: one heat map for each table and side.
 
     nmt-plot-relative-positions RUN --output tables.png
 
@@ -7,7 +7,8 @@ mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018
 --relative-positions scalars. Where the heads of a layer share a table, norms and scalars have one row per layer. The
 mean input E[x] is read from the checkpoint and not from data: the bias of the LayerNorm before the attention, which is
 the mean of its output if its input has mean 0; in a post-norm model's first layer the mean of all embeddings. A decoder
-sees no key after the query: those distances stay blank.
+sees no key after the query: those distances stay blank. Tables of encoder–decoder attention are not drawn; those of
+restricted attention keep their initial values where distances exceed its neighbourhood.
 """
 
 import itertools

@@ -27,6 +27,7 @@ from ..errors import InputError
 from ..files import refuse_output
 from .shared.command import add_picture, exit_in_one_line, new_parser, table
 from .shared.pictures import line_style, new_figure, save
+from .shared.records import LOG, RECORD
 from .shared.training_log import TRAINING, log_of, read_log
 
 # value in fairseq's log: title of its panel
@@ -157,9 +158,9 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
 
 
 def names_of(paths: list[pathlib.Path]) -> list[str]:
-    """A name for each log: its folder's if all logs are called the same, else that of the file."""
+    """A name for each log: its folder's if it is called as in a run, or all are called the same; else the file's."""
     same = len({path.name for path in paths}) == 1
-    return [path.resolve().parent.name if same else path.stem for path in paths]
+    return [path.resolve().parent.name if same or path.name in (LOG, RECORD) else path.stem for path in paths]
 
 
 @exit_in_one_line("nmt-plot-training")
@@ -168,7 +169,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "logs", nargs="+", type=pathlib.Path, help="logs or records of trainings, or the folders of runs"
     )
-    given = "a name for each log (default: the log's, or its folder's if all logs are called the same)"
+    given = "a name for each log (default: the log's; its folder's for train.log, run.json, and logs of one name)"
     parser.add_argument("--names", nargs="+", help=given)
     values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
     parser.add_argument("--values", nargs="+", help=values)

@@ -63,7 +63,7 @@ def test_columns(family):
 
 
 def test_delimiters():
-    dictionary, yes, no = Dictionary(), ". … @-@ &apos; &quot;@@ «".split(), "a a. l&apos; 3 $ a@@".split()
+    dictionary, yes, no = Dictionary(), ". … @-@ &apos; &quot;@@ « ▁,".split(), "a a. l&apos; 3 $ a@@ ▁a".split()
     for word in (*yes, *no):
         dictionary.add_symbol(word)
     marked = tool.delimiters(dictionary)

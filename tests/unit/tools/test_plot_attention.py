@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import re
 import shutil
 import subprocess
 
@@ -13,6 +14,7 @@ pytest.importorskip("matplotlib")
 from user_dir.serving.translator import Translator  # noqa: E402
 from user_dir.tools import attention_page  # noqa: E402
 from user_dir.tools import plot_attention as tool  # noqa: E402
+from user_dir.tools.shared import pictures  # noqa: E402
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of  # noqa: E402
 from user_dir.transformer.architectures import FAMILIES  # noqa: E402
 
@@ -69,6 +71,17 @@ def test_picture(saved, dictionary, kind, monkeypatch, capsys):
     source, target, previous = ["w3", "w4", "w5", "</s>"], [*translation, "</s>"], ["</s>", *translation]
     expected = {"encoder": (source, source), "decoder": (target, previous), "encoder-decoder": (target, source)}
     assert labels == expected[kind]
+
+
+def test_every_column_of_heads_has_its_keys_below(tmp_path):
+    """Of six heads the third and fourth have no other below them."""
+    figure = tool.draw(torch.eye(3).expand(6, 3, 3), [*"abc"], [*"abc"], ["target", "source"], "a long title" * 9)
+    heads = [axis for axis in figure.axes if axis.images]
+    shown = [axis.xaxis.get_tick_params()["labelbottom"] for axis in heads]
+    assert shown == [False, False, True, True, True, True]
+    pictures.save(figure, tmp_path / "a.svg")
+    width = float(re.search(r'width="([\d.]+)pt"', (tmp_path / "a.svg").read_text())[1])
+    assert width > 72 * figure.get_figwidth(), "the title is cut off"
 
 
 class Page(html.parser.HTMLParser):

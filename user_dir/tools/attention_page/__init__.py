@@ -11,7 +11,7 @@ TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 
 
 def kappa(attention: MultiheadAttention) -> list[float] | None:
-    """κ of each head's branch (Ahmed et al. 2017, eq. 6), by which the head's output is multiplied; or None."""
+    """κ of each head's branch (Ahmed et al. 2017, eq. 6), which multiplies its output, perhaps M times; or None."""
     if not hasattr(attention, "kappa_alpha"):
         return None
     each = attention.num_heads // attention.branches
@@ -42,5 +42,5 @@ def page(title: str, texts: tuple[str, str], attentions: list[dict], first: tupl
     # black would not be seen on a dark page
     colours = [colour for colour in COLOURS if colour != "#000000"]
     content = {"title": title, "texts": texts, "attentions": attentions, "first": first, "colours": colours}
-    text = json.dumps(content).replace("<", "\\u003c")  # no </script> or <!-- may end the script
+    text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")  # no </script> or <!-- may end the script
     return TEMPLATE.read_text(encoding="utf-8").replace("{{content}}", text)

@@ -64,7 +64,7 @@ def save(figure, path: pathlib.Path) -> None:
             text.set_parse_math(False)
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120))
+        write(path, lambda partial: figure.savefig(partial, format=kind, dpi=120, bbox_inches="tight"))
     lacking = set()
     for warning in given:
         if found := re.match(r"Glyph (\d+) .*missing", str(warning.message)):
