@@ -9,7 +9,7 @@ from setuptools import find_packages, setup
 tools = sorted(file.stem for file in pathlib.Path(__file__).parent.glob("user_dir/tools/[!_]*.py"))
 
 plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
-ctranslate2 = ["ctranslate2>=4.5,<5"]  # user_dir.tools.export_ctranslate2
+ctranslate2 = ["ctranslate2>=4.6,<5"]  # user_dir.tools.export_ctranslate2; glibc 2.41 does not load 4.5
 
 # A package index shows the README without the files beside it: their links become plain words, their pictures go.
 readme = pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8")

@@ -150,7 +150,7 @@ class PreparedText:
 
     def sentences(self, text: str) -> list[str]:
         """The sentences of a line of `natural` text: sentencex's, except that none ends in one of Moses' abbreviations,
-        within a number such as २.५, or between an ordinal and a small letter (5. maja).
+        within a number such as २.५, or between an ordinal and a small letter (5. maja, XX. század).
 
         Raises:
             ModuleNotFoundError: where sentencex is not installed
@@ -159,8 +159,9 @@ class PreparedText:
 
         sentences, unfinished = [], ""
         for part in segment(self.language, tidied(text)):
-            number = sentences and not unfinished and re.search(r"\d[.,]( ?)$", sentences[-1])
-            if number and (part[0].islower() if number[1] else part[0].isdecimal()):
+            before = sentences[-1] if sentences and not unfinished else ""
+            ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
+            if ordinal or (part[0].isdecimal() and re.search(r"\d[.,]$", before)):
                 unfinished = sentences.pop()
             unfinished += part
             last = unfinished.split()[-1:]

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..preparation import PreparedText, SplitText, codes_of, preparation_of, vocabulary_of
 from ..search.search_settings import checked, kept_settings, search_settings
 from .respelling import Respelling
-from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2
+from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2, tokens_of_each
 
 FACTS = "translator.json"
 
@@ -140,9 +140,9 @@ class ExportedTranslator(TextTranslator):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            workers = 1 if elsewhere else int(threads[0] if threads else 0) or cores
+            self.workers = 1 if elsewhere else int(threads[0] if threads else 0) or cores
             self.model = ctranslate2.Translator(
-                str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
+                str(folder), kind, device_index=int(number or 0), inter_threads=self.workers, intra_threads=1
             )
 
     @contextlib.contextmanager
@@ -163,7 +163,10 @@ class ExportedTranslator(TextTranslator):
         beam: int | None = None,
         lenpen: float | None = None,
     ) -> list[list[Hypothesis]]:
-        """As in TextTranslator; similar lengths together, because CTranslate2 has one maximum length per call."""
+        """As in TextTranslator; similar lengths together, because CTranslate2 has one maximum length per call.
+
+        A call has one batch for each worker, because Python hears Ctrl-C only after it.
+        """
         search = search_settings(self.kept, beam=beam, lenpen=lenpen)
         sources = [row.split() for row in rows]
         by_length = sorted(range(len(rows)), key=lambda number: len(sources[number]))
@@ -171,23 +174,23 @@ class ExportedTranslator(TextTranslator):
         for _, similar in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*similar]
             longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
-            most = max(1, min(batch_size, max_tokens // longest)) if batch_size else max_tokens
-            with self.used(self.remedy):
-                results = self.model.translate_batch(
-                    [sources[number] for number in numbers],
-                    beam_size=search["beam"],
-                    num_hypotheses=nbest,
-                    length_penalty=search["lenpen"],
-                    return_scores=True,
-                    max_input_length=0,  # no limit, because CTranslate2's would truncate sentences
-                    max_decoding_length=min(
-                        int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output
-                    ),
-                    max_batch_size=most,
-                    batch_type="examples" if batch_size else "tokens",
-                )
-            translations |= zip(numbers, map(self.hypotheses, results))
-            advance(len(numbers))
+            longest_output = min(int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output)
+            most = max(1, tokens_of_each(max_tokens, self.workers) // longest)
+            step = min(batch_size or most, most) * self.workers
+            for together in (numbers[start : start + step] for start in range(0, len(numbers), step)):
+                with self.used(self.remedy):
+                    results = self.model.translate_batch(
+                        [sources[number] for number in together],
+                        beam_size=search["beam"],
+                        num_hypotheses=nbest,
+                        length_penalty=search["lenpen"],
+                        return_scores=True,
+                        max_input_length=0,  # no limit, because CTranslate2's would truncate sentences
+                        max_decoding_length=longest_output,
+                        max_batch_size=-(-len(together) // self.workers),
+                    )
+                translations |= zip(together, map(self.hypotheses, results))
+                advance(len(together))
         return [translations[number] for number in range(len(rows))]
 
     def hypotheses(self, result) -> list[Hypothesis]:

@@ -11,6 +11,7 @@ from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import load, saved_options
 from ..checkpoints.trusted import refuse_untrusted
 from ..errors import InputError
+from ..preparation import preparation_of
 
 # Options of training that read files, which a model with weights from a checkpoint does not need.
 NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
@@ -68,6 +69,9 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     if len({direction for direction in directions if all(direction)}) > 1:
         raise InputError(f"{named} translate in different directions: name models of one")
     refuse_no_dictionaries(data)
+    if not any(map(all, directions)) and (prepared := preparation_of(data)):
+        # fairseq would infer them from the names of binarised text, which a shared model does not have.
+        overrides = dict(zip(("source_lang", "target_lang"), prepared.languages)) | overrides
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(

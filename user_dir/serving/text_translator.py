@@ -6,6 +6,7 @@ This module needs neither torch nor fairseq, so that CTranslate2's models work w
 import functools
 import importlib.util
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -14,7 +15,14 @@ from ..preparation import CONTINUED, closed_up
 from ..search.search_settings import refuse_search, search_settings
 
 MAX_TOKENS = 6000  # subwords that are translated together
+FEWEST = 500  # smaller batches are slow
+UNPAIRED = re.compile("[\ud800-\udfff]")  # surrogates, which JSON can hold, and libraries in Rust and C++ refuse
 ENDS = frozenset(".!?।॥۔؟።፧։。！？")  # of sentences
+
+
+def tokens_of_each(max_tokens: int, workers: int) -> int:
+    """The subwords in a batch of each of several workers, which share `max_tokens`."""
+    return min(max_tokens, max(max_tokens // max(workers, 1), FEWEST))
 
 
 class Hypothesis(NamedTuple):
@@ -68,6 +76,7 @@ class TextTranslator:
             raise InputError("sentences are found in natural text only, and this is in tokens: do not split it")
         if split_sentences is None:
             split_sentences = self.text.natural and importlib.util.find_spec("sentencex") is not None
+        texts = [UNPAIRED.sub("\ufffd", text) for text in texts]
         if not split_sentences:
             return [self.encode(text) for text in texts]
         return ["\n".join(map(self.encode, self.text.sentences(text))) for text in texts]

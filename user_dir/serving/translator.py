@@ -1,6 +1,8 @@
 """Text in, text out: a trained model with beam search and the preparation of the text (see user_dir/translator.py)."""
 
+import multiprocessing
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 
@@ -20,10 +22,9 @@ from ..transformer.model import TransformerModel
 from .forked import forked
 from .models import data_of, load_models, longest_source, refuse_no_dictionaries
 from .respelling import Respelling, characters_of
-from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2
+from .text_translator import MAX_TOKENS, Hypothesis, TextTranslator, log2, tokens_of_each
 
 ROWS = 50  # fewer are not worth a process (tests/benchmarks/README.md)
-TOKENS = 500  # smaller batches are slow
 SHARES = 4  # of each process, so that all end at about the same time
 
 
@@ -109,8 +110,9 @@ class Translator(TextTranslator):
 
         Several processes share rows and `max_tokens`.
         """
-        processes = min(self.processes, len(rows) // ROWS)
-        limit = max_tokens if processes < 2 else min(max_tokens, max(max_tokens // processes, TOKENS))
+        daemon = multiprocessing.current_process().daemon  # such as Pool's workers, which may not fork
+        processes = 1 if daemon else min(self.processes, len(rows) // ROWS)
+        limit = tokens_of_each(max_tokens, processes)
 
         def alone(rows: list[str], advance: Callable[[int], object] = lambda count: None) -> list[list[Hypothesis]]:
             results = self.beam_search([self.binarise(row) for row in rows], advance, limit, **beam_search)
@@ -160,6 +162,9 @@ class Translator(TextTranslator):
             advance: called with the number of sources after each batch
             max_tokens, batch_size: as for `batches`
             generator: arguments of `generator`
+
+        Raises:
+            InputError: for an invalid number, or a batch that does not fit into memory
         """
         refuse_search(max_tokens=max_tokens, batch_size=batch_size, **generator)
         if not sources:
@@ -167,7 +172,14 @@ class Translator(TextTranslator):
         hypotheses, search = {}, self.generator(**generator)
         dataset = self.task.build_dataset_for_inference(sources, [len(source) for source in sources])
         for batch in self.batches(dataset, max_tokens, batch_size):
-            hypotheses |= zip(batch["id"].tolist(), self.task.inference_step(search, self.models, batch))
+            try:
+                found = self.task.inference_step(search, self.models, batch)
+            except RuntimeError as error:
+                if not re.search("(out of|allocate) memory", str(error)):
+                    raise
+                remedy = "lower --max-tokens or --beam (in Python max_tokens, beam)"
+                raise InputError(f"a batch does not fit into memory: {remedy}") from error
+            hypotheses |= zip(batch["id"].tolist(), found)
             advance(len(batch["id"]))
         return [hypotheses[number] for number in range(len(sources))]
 

@@ -62,19 +62,20 @@ def asked(language: str) -> Iterator[bytes]:
 
 def source(args: argparse.Namespace, language: str) -> tuple[Iterable[str], int | None, int]:
     """The lines to translate, how many they are where that is known, and how many are translated together."""
+    chunk = args.buffer_size or CHUNK
     if args.text:
-        return decoded(map(os.fsencode, args.text), "the text"), len(args.text), CHUNK
+        return decoded(map(os.fsencode, args.text), "the text"), len(args.text), chunk
     if args.input:
         total = None
         if args.input.is_file():  # and no pipe, which can be read once
             with open(args.input, "rb") as stream:
                 total = sum(1 for _ in decoded(stream, str(args.input)))  # refuses a line before any is translated
-        return decoded(open(args.input, "rb"), str(args.input)), total, CHUNK
+        return decoded(open(args.input, "rb"), str(args.input)), total, chunk
     if sys.stdin is None:
         raise InputError("the standard input is closed: give a text or --input")
     if sys.stdin.isatty():
         return decoded(asked(language), "input"), None, 1
-    return decoded(sys.stdin.buffer, "standard input"), None, CHUNK
+    return decoded(sys.stdin.buffer, "standard input"), None, chunk
 
 
 def translated(
@@ -132,6 +133,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=help)
     help = "sentences in a batch (default: as many as --max-tokens allows)"
     parser.add_argument("--batch-size", type=positive, metavar="N", help=help)
+    help = f"lines that are read before they are translated; 1 answers each line of a pipe at once (default: {CHUNK:,})"
+    parser.add_argument("--buffer-size", type=positive, metavar="N", help=help)
     help = "a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)"
     parser.add_argument("--too-long", choices=("split", "refuse"), default="split", help=help)
     help = "translate the sentences of a line one by one and join the translations, or the line as a whole (default: "

@@ -56,6 +56,7 @@ def test_sentences_are_translated_one_by_one(files):
         ("fr", ["M. Dupont et J. Bach sont là.", "Oui ?", "Non !", "Il coûte 3.50 euros."]),
         ("en", ["It is No. 5.", "You and I agree.", "Why?"]),
         ("pt_BR", ["Bom dia.", "Tudo bem?"]),
+        ("hu", ["Ez a XX. század.", "Az."]),
         ("sr", ["Došao je 5. maja 2020. godine.", "Bilo ih je 5.", "Da."]),
         ("ja", ["私は学生です。", "元気ですか？"]),
         ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
@@ -114,6 +115,13 @@ def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, ex
 
 def test_text_is_composed_as_by_data_prep():
     assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
+
+
+def test_half_a_character(files):
+    """An unpaired surrogate, which a text from JSON can have."""
+    translator = Translator(files()[0])
+    for split in (False, True):
+        assert translator.rows(["w1 \ud800 w2"], split) == translator.rows(["w1 \ufffd w2"], split)
 
 
 def test_either_direction(files):

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import multiprocessing
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +192,33 @@ def test_several_processes(files, monkeypatch):
     assert several.translate(TEXTS) == one.translate(TEXTS), "too few to be shared"
     assert several.translate(texts, advance=counts.append) == one.translate(texts)
     assert sum(counts) == len(texts) and len(counts) == 12, "three processes of ten rows, four shares each"
+
+
+def test_a_process_that_may_not_fork_translates_alone(files, monkeypatch):
+    """As a worker of multiprocessing.Pool, which is a daemon."""
+    translator = Translator(files()[0], processes=2)
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    assert len(translator.translate(["w1 w2"] * 100)) == 100
+
+
+@pytest.mark.parametrize("said", ["CUDA out of memory. Tried …", "DefaultCPUAllocator: can't allocate memory: you …"])
+def test_a_batch_that_does_not_fit(files, monkeypatch, said):
+    translator = Translator(files()[0])
+
+    def full(*_):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(translator.task, "inference_step", full)
+    with pytest.raises(InputError, match="does not fit into memory: lower --max-tokens"):
+        translator.translate(["w1"])
+
+
+def test_a_model_that_is_shared_without_the_binarised_text(files):
+    """From which fairseq takes languages that the training was not told."""
+    path, _ = files()
+    change(path, task__source_lang=None, task__target_lang=None)
+    (alone,) = Translator(path, pretokenised=True).translate(["w1 w2"])
+    assert alone == Translator(path).search(["w1 w2"])[0][0].text
 
 
 def test_threads_share_one(files):

@@ -93,6 +93,22 @@ def test_longest_outputs(folder):
     assert given == [([2, 3], 54), ([200], 251)]
 
 
+@pytest.mark.parametrize(
+    "search, calls", [({}, [(60, 20), (40, 14)]), ({"batch_size": 15}, [(45, 15), (45, 15), (10, 4)])]
+)
+def test_a_call_has_one_batch_for_each_worker(folder, search, calls):
+    """Of 1,500 subwords for three workers: Python hears Ctrl-C, and a person sees progress, only between calls."""
+    translator, given, counts = ExportedTranslator(folder), [], []
+
+    def translate_batch(sources, max_batch_size, **_):
+        given.append((len(sources), max_batch_size))
+        return [types.SimpleNamespace(hypotheses=[["a"]], scores=[0.0]) for _ in sources]
+
+    translator.model, translator.workers = types.SimpleNamespace(translate_batch=translate_batch), 3
+    assert len(translator.best(["a " * 24] * 100, 1, counts.append, max_tokens=1500, **search)) == 100
+    assert given == calls and counts == [count for count, _ in calls]
+
+
 def test_the_folder_to_write_into_is_missing(tmp_path, refusal):
     words = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "no/ct2")]
     refusal(tool.main, *words, match="no/ct2: there is no folder .*/no: make it")

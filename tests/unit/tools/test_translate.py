@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -87,6 +88,16 @@ def test_lines_of_a_file_and_of_a_pipe(model, echo, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     tool.main(model)
     assert capsysbinary.readouterr().out.decode() == translations(LINES)
+
+
+def test_a_program_that_waits_for_each_answer(model, echo, monkeypatch, capsysbinary):
+    def lines():
+        for word in ("w1", "w2"):
+            yield f"{word}\n".encode()
+            assert capsysbinary.readouterr().out.decode() == f"T1({word})\n"
+
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=lines(), isatty=lambda: False))
+    tool.main([*model, "--buffer-size", "1"])
 
 
 def test_pipes_with_names(model, echo, tmp_path):
