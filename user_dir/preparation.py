@@ -23,8 +23,11 @@ LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; p
 # "section 1: 25 people" cannot be told.
 TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?(:) ?(?=[0-5०-५০-৫٠-٥۰-۵]\d\b)"
 WITHIN = r"(?<=\d) ([٫٬]) (?=\d)|(?<=[lL]) (·) (?=[lL])| ([\u200c\u200d]) "  # ٣٫٥, col·legi, and joiners
+EMOJI = " (?=[\ufe0f\u20e3🏻-🏿])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags, which are several characters
 AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։])| ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?"
-SPACES = re.compile(f"{TIME}|{WITHIN}|{AROUND}")
+SPACES = re.compile(f"{TIME}|{WITHIN}|{EMOJI}|{AROUND}")
+INVISIBLE = re.compile("[\u00ad\u2060\ufeff]")  # soft hyphens, joiners, byte order marks: Moses would cut words there
+LETTER = re.compile(r"(<[^<>]*>|[\W\d_])*+[^\W\d_]")  # the first one outside of tags
 CONTINUED = "@@"  # the end of every subword but the last of a word
 DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i
 REMEMBERED = 300_000  # the most words whose subwords are cached: about 100 MB
@@ -105,8 +108,8 @@ def read_codes(path: pathlib.Path) -> BPE:
 
 
 def tidied(text: str) -> str:
-    """`text` in Unicode's composed form, with single spaces."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    """`text` in Unicode's composed form, with single spaces, and without INVISIBLE characters."""
+    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
 
 
 def joined(subwords: str) -> str:
@@ -149,8 +152,8 @@ class PreparedText:
         self.natural = prepared.tokenise
 
     def sentences(self, text: str) -> list[str]:
-        """The sentences of a line of `natural` text: sentencex's, except that none ends in one of Moses' abbreviations,
-        within a number such as २.५, or between an ordinal and a small letter (5. maja, XX. század).
+        """The sentences of a line of `natural` text: sentencex's, but all have letters, and none ends in one of Moses'
+        abbreviations, within a word such as २.५ or ASP.NET, or between ordinal and small letter (5. maja, XX. század).
 
         Raises:
             ModuleNotFoundError: where sentencex is not installed
@@ -161,13 +164,16 @@ class PreparedText:
         for part in segment(self.language, tidied(text)):
             before = sentences[-1] if sentences and not unfinished else ""
             ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
-            if ordinal or (part[0].isdecimal() and re.search(r"\d[.,]$", before)):
+            if ordinal or (part[0].isalnum() and re.search(r"\w[.,]$", before)):
                 unfinished = sentences.pop()
             unfinished += part
             last = unfinished.split()[-1:]
-            if not (last and last[0].endswith(".") and last[0][:-1] in self.abbreviations):
+            abbreviation = last and last[0].endswith(".") and last[0][:-1] in self.abbreviations
+            if LETTER.match(unfinished) and not abbreviation:
                 sentences.append(unfinished)
                 unfinished = ""
+        if sentences and not LETTER.match(unfinished):
+            unfinished = sentences.pop() + unfinished
         return [*sentences, unfinished] if unfinished else sentences
 
     def encode(self, text: str) -> str:

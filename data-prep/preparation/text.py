@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -10,6 +11,7 @@ from typing import BinaryIO
 
 from .errors import PreparationError
 
+INVISIBLE = re.compile("[\u00ad\u2060\ufeff]")  # soft hyphens, joiners, byte order marks: Moses would cut words there
 LONGEST = 1 << 24  # the most bytes in a line
 CONVERT = "convert the file first from its encoding, for example with iconv -f {} -t utf-8"
 MARKS = {b"\x1f\x8b": "decompress the file first, with gunzip"}  # of files of another form: their first bytes
@@ -17,8 +19,8 @@ MARKS |= dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), CONVERT.format("utf-16"))
 
 
 def tidy(sentence: str) -> str:
-    """Normalises to Unicode NFC, and replaces white space (no-break spaces, carriage returns, …) by single spaces."""
-    return " ".join(unicodedata.normalize("NFC", sentence).split())
+    """In Unicode NFC, with single spaces as white space (no-break spaces, carriage returns, …), without INVISIBLE."""
+    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", sentence)).split())
 
 
 def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Respells text in characters and a case that the training text has: a model reads all others as <unk>."""
 
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -37,11 +38,12 @@ class Respelling:
     def __call__(self, line: str) -> str:
         """`line` with the nearest known character for each unknown one.
 
-        Several words all in capitals get ordinary case, unless they are fewer subwords as they are.
+        Several words, or an exclamation, all in capitals get ordinary case, unless they are fewer subwords as they are.
         """
         line = tidied(line)
-        if line.isupper() and " " in line:
-            ordinary = line[0] + lowered(line[1:], self.text.language)
+        if line.isupper() and re.search("[ !?]", line):
+            first = re.match(r"[\W\d_]*", line).end() + 1  # letter, as in "- JE SUIS LÀ"
+            ordinary = line[:first] + lowered(line, self.text.language)[first:]
             return min(self.respelled(ordinary), self.respelled(line), key=self.length)
         return self.respelled(line)
 
@@ -68,6 +70,7 @@ def candidates(character: str) -> Iterable[str]:
     yield character.swapcase()
     letters = "".join(x for x in unicodedata.normalize("NFKD", character) if not unicodedata.combining(x))
     yield from (letters, letters.swapcase()) if letters else ()
-    # Joiners (क्‍या and क्या), and other marks: the dot of ज़, the vowels of السَّلام, the stress of за́мок.
-    if unicodedata.category(character) == "Cf" or unicodedata.combining(character) not in OF_THE_WORD:
+    # Joiners (क्‍या and क्या), the form of ❤️, and other marks: the dot of ज़, the vowels of السَّلام, the stress of за́мок.
+    form = unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f"
+    if form or unicodedata.combining(character) not in OF_THE_WORD:
         yield ""

@@ -46,6 +46,7 @@ def respelled(tmp_path):
         ("बज", "बाज", "बाज"),  # never without a vowel that is written out
         ("السلام", "السَّلامُ", "السلام"),
         ("замок", "за\u0301мок", "замок"),
+        ("❤", "❤\ufe0f", "❤"),
         ("کتاب یک", "كتاب يك", "کتاب یک"),
         (LOWER, "漢 a", "漢 a"),  # nothing means the same
     ],
@@ -60,6 +61,9 @@ def test_unknown_characters(respelled, known, line, expected):
         ("IL FAIT", "Il fait"),
         ("Il FAIT", "Il FAIT"),  # not all of it
         ("IL", "IL"),  # an abbreviation, perhaps
+        ("IL!", "Il!"),
+        ("- IL FAIT", "- Il fait"),
+        ("ΑΣ ΠΑ", "Ας πα"),
         ("XY IX", "XY IX"),  # has subwords for them
     ],
 )

@@ -55,6 +55,8 @@ def test_sentences_are_translated_one_by_one(files):
     [
         ("fr", ["M. Dupont et J. Bach sont là.", "Oui ?", "Non !", "Il coûte 3.50 euros."]),
         ("en", ["It is No. 5.", "You and I agree.", "Why?"]),
+        ("en", ["1. Use ASP.NET Core or System.Out.", "2. <i>He left.</i>"]),
+        ("fr", ["Tom est malade.", "- Marie aussi. ♪ 😀"]),
         ("pt_BR", ["Bom dia.", "Tudo bem?"]),
         ("hu", ["Ez a XX. század.", "Az."]),
         ("sr", ["Došao je 5. maja 2020. godine.", "Bilo ih je 5.", "Da."]),
@@ -81,6 +83,7 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("ar", "12٬345 و ٣٫٥٪"),
         ("ca", "El col·legi paral·lel"),
         ("ur", "وہ آتا ہے۔ کیا؟"),
+        ("en", "❤️ 1️⃣ 👍🏽. 👩🏽\u200d💻 🇫🇷"),
         ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1.25: 30, 1: 100."),
         ("fa", "می\u200cروم، تو؛"),
         ("am", "ሰላም፣ ነው። ነው፧"),
@@ -114,7 +117,7 @@ def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, ex
 
 
 def test_text_is_composed_as_by_data_prep():
-    assert tidied("re\u0301sume\u0301 \u00a0 e") == "r\u00e9sum\u00e9 e"
+    assert tidied("re\u0301su\u00adme\u0301 \u00a0 \ufeffe") == "r\u00e9sum\u00e9 e"
 
 
 def test_half_a_character(files):

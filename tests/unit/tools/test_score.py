@@ -176,6 +176,14 @@ def test_a_byte_order_mark_is_no_text(files, cells, capsys):
     assert cells(capsys.readouterr().out, marked) == ["100.00"] * 3
 
 
+def test_marks_of_subwords_that_are_text(files, cells, capsys):
+    """As in a reference that has them in the same segment."""
+    reference = files.write("test.en", ["See @@ -1,3 +1,3 @@ here ▁▂▃ now."])
+    text = files.write("plain", ["See @@ -1,3 +1,3 @@ here ▁▂▃ now."])
+    score.main([str(text), "--reference", str(reference)])
+    assert cells(capsys.readouterr().out, text)[0] == "100.00"
+
+
 def test_letters_are_composed(files, cells, capsys):
     """As translations are: U+095C and the same letter with a dot of its own, é and e with an accent."""
     reference = files.write("test.hi", ["बड\u093cा लड\u093cका आया।", "le re\u0301sume\u0301 de l'e\u0301te\u0301"])
