@@ -4,7 +4,8 @@
 # Variables and their defaults:
 #   FAMILY=vaswani_transformer  any of user_dir/families.py; transformer is fairseq's own, in the same size, trained
 #                               with fairseq's own optimizer and loss
-#   GPUS=                       GPUs to use on this host, one process each (default: all; 0: train on CPUs)
+#   GPUS=                       GPUs to use on this host, one process each (default: those in CUDA_VISIBLE_DEVICES or of
+#                               nvidia-smi, so give a number for AMD's; 0: train on CPUs)
 #   PROCESSES=1                 with GPUS=0: processes on this host, which share its cores
 #   NODES=1 NODE_RANK=0         number of hosts, and the number of this one
 #   MASTER_ADDR=                with several hosts: the first one's address
@@ -298,9 +299,11 @@ follow_plan() {  # published results
 
 check_training() {
   if [ "$GPUS" != 0 ]; then
-    local seen; seen=$(python -c 'import torch; print(torch.cuda.device_count())')
-    [ "$seen" -ge "$GPUS" ] || fail "GPUS is $GPUS, and torch sees $seen on this host. GPUS=0 trains on CPUs;" \
-      "if torch was installed before the GPU: pip install --force-reinstall torch==$torch_version"
+    # device_count also counts those whose driver is too old for this torch.
+    local seen; seen=$(python -c 'import torch; print(torch.cuda.is_available() and torch.cuda.device_count() or 0)')
+    [ "$seen" -ge "$GPUS" ] || fail "GPUS is $GPUS, and torch can use $seen on this host. GPUS=0 trains on CPUs;" \
+      "if torch was installed before the GPU, or is too new for its driver, install another:" \
+      "${own_environment:+.venv/bin/}pip install --force-reinstall torch==$torch_version (see own-data.md)"
   fi
   if [ -s "$run/precision" ]; then
     echo "# $run has been trained with --autocast $(cat "$run/precision")${precision:+ so far, now with $precision}"

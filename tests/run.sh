@@ -9,4 +9,4 @@ cd "$project"
 ruff check --quiet --config tests/ruff.toml .
 # Two torch processes with two threads each slow each other down tenfold on two cores, so each gets one thread.
 export OMP_NUM_THREADS=1
-exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(env -u OMP_NUM_THREADS nproc)" --dist worksteal "$@"
+exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(cores)" --dist worksteal "$@"

@@ -1,7 +1,7 @@
 # Sourced by the other scripts: makes `python` one that has this project installed, with the extras $extras (e.g. dev).
-# Missing packages are added to an active virtual or conda environment, whose packages are kept; otherwise ./.venv is
-# made. Nothing is installed twice. PYTHON names another interpreter for .venv. INSTALL=no uses the `python` of PATH
-# without changes, on a machine that has no access to a package index.
+# Missing packages are added to an active virtual or conda environment, whose packages are kept unless they are too old;
+# otherwise ./.venv is made. Nothing is installed twice. PYTHON names another interpreter for .venv. INSTALL=no uses the
+# `python` of PATH without changes, on a machine that has no access to a package index.
 
 unset CDPATH  # with it `cd` would print, or lead elsewhere
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -11,26 +11,43 @@ torch_version=2.13.0
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
+# The cores that this process may use: Docker's --cpus and Kubernetes limit the time on them, which nproc does not see.
+cores() {  # file with the limit
+  local cores quota=max period; cores=$(env -u OMP_NUM_THREADS nproc)
+  { read -r quota period < "${1:-/sys/fs/cgroup/cpu.max}"; } 2>/dev/null || true
+  if [[ $quota =~ ^[0-9]+$ ]] && ((quota / period < cores)); then cores=$((quota < period ? 1 : quota / period)); fi
+  echo "$cores"
+}
+[ "$(cores)" = "$(env -u OMP_NUM_THREADS nproc)" ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(cores)}"
+
 own_environment=
 [ "${INSTALL:-}" != no ] || return 0
 
-require_python() {  # an interpreter
+require_python() {  # an interpreter, and what to do if it is another one
   "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null ||
     fail "Python 3.11 to 3.14 is needed, and $1 is $("$1" --version 2>&1 || echo 'missing')." \
-      "Name another one: PYTHON=/path/to/python3.11 $0"
+      "${2:-Name another one: PYTHON=/path/to/python3.11 $0}"
+}
+
+debian() {  # an interpreter: its package
+  "$1" -c 'import sys; print("python%d.%d" % sys.version_info[:2])'
 }
 
 require_compiler() {  # fairseq is distributed as source
   command -v "${CXX:-c++}" >/dev/null ||
-    fail "fairseq has to be compiled, and there is no C++ compiler. Install one, e.g.: apt-get install g++"
+    fail "fairseq has to be compiled, and there is no C++ compiler. Install one, g++ 10 or newer: apt-get install g++"
   [ -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
-    fail "fairseq has to be compiled, and $interpreter has no headers. Install them, e.g.: apt-get install python3-dev"
+    fail "fairseq has to be compiled, and $interpreter has no headers. Install them, e.g.:" \
+      "apt-get install $(debian "$interpreter")-dev"
 }
 
 install_torch() {
   python -c 'import torch' 2>/dev/null && return
   if [ "$(uname)" != Linux ] || nvidia-smi -L >/dev/null 2>&1; then
-    python -m pip install "torch==$torch_version"
+    # PyPI's build has CUDA 13, for GPUs since Turing (7.5) and drivers since 580; that of CUDA 12.6 is for older ones.
+    local old; old=$(nvidia-smi --query-gpu=compute_cap,driver_version --format=csv,noheader 2>/dev/null |
+      awk -F '[,.]' '$1 + 0 < 10 && ($1 * 10 + $2 < 75 || $3 < 580)') || true
+    python -m pip install "torch==$torch_version" ${old:+--index-url https://download.pytorch.org/whl/cu126}
   else  # Linux's default build brings gigabytes of CUDA libraries
     python -m pip install -q "torch==$torch_version+cpu" 2>/dev/null ||
       python -m pip install "torch==$torch_version" --index-url https://download.pytorch.org/whl/cpu ||
@@ -47,7 +64,7 @@ install_fairseq() {  # file with constraints
   # would overwrite each other's files. Without CUDA_HOME no CUDA extension is built; these models need none.
   local build; build=$(mktemp -d)
   ln -s "$(type -P false)" "$build/ninja"  # the file, because `false` is also a builtin of the shell
-  printf '[build_ext]\nparallel = %s\n' "$(env -u OMP_NUM_THREADS nproc)" > "$build/parallel.cfg"
+  printf '[build_ext]\nparallel = %s\n' "$(cores)" > "$build/parallel.cfg"
   env -u CUDA_HOME PATH="$build:$PATH" DIST_EXTRA_CONFIG="$build/parallel.cfg" CFLAGS="-O0 -g0" \
     python -m pip install -v --no-build-isolation -c "$1" "$(grep '^fairseq-fixed==' "$1")" 2>&1 |
     tee "$build/log" |
@@ -76,9 +93,11 @@ install_project() {
 }
 
 if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
-  interpreter=python
-  require_python "$interpreter"
+  interpreter=python active=${VIRTUAL_ENV:-$CONDA_PREFIX}
+  require_python "$interpreter" "Deactivate $active, or activate an environment that has it."
   environment=$(python -c 'import sys; print(sys.prefix)')
+  [ "$environment" -ef "${VIRTUAL_ENV:-}" ] || [ "$environment" -ef "${CONDA_PREFIX:-}" ] ||
+    fail "$active is active, and python is that of $environment. Activate it again, or deactivate it."
 else
   own_environment=yes environment=$project/.venv interpreter=${PYTHON:-python3}
   outside=$(type -P "$interpreter" || echo "$interpreter")  # not .venv's own
@@ -102,9 +121,12 @@ if ! installed; then
       # Without pip it is what an interrupted `venv` leaves, or one that lacked Debian's python3-venv.
       if [ -n "$own_environment" ] && ! "$environment/bin/python" -m pip --version >/dev/null 2>&1; then
         require_python "$outside"
-        "$outside" -m venv "$environment" || fail "no virtual environment could be made in $environment"
+        "$outside" -m venv "$environment" || fail "no virtual environment could be made in $environment." \
+          "On Debian, Ubuntu and Colab: apt-get install $(debian "$outside")-venv"
         hash -r  # python is this one from now on
       fi
+      [ -n "$own_environment" ] || python -m pip --version >/dev/null ||
+        fail "$environment has no pip. Add it: python -m ensurepip, or, if uv made it, uv pip install pip"
       install_project
       for has in "" "$extras" ${extras%,*} ${extras/dev/plot} ${extras/dev/plot,ctranslate2}; do  # dev includes both
         echo "$wanted" > "$note.$has.installed"

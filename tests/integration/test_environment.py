@@ -57,8 +57,65 @@ def test_nothing_is_downloaded_where_fairseq_cannot_be_compiled(checkout):
     executable(checkout / "python", f"{bare}\n{STAND_IN}")
     executable(checkout / "c++", "")
     done = source(checkout, PYTHON=str(checkout / "python"), CXX=str(checkout / "c++"))
-    assert done.returncode == 1 and "has no headers. Install them, e.g.: apt-get install python3-dev" in done.stderr
+    package = "python{}.{}-dev".format(*sys.version_info)
+    assert done.returncode == 1 and f"has no headers. Install them, e.g.: apt-get install {package}" in done.stderr
     assert not (checkout / "pips").exists()
+
+
+def test_another_python_than_the_active_environments(checkout):
+    """As after `module load python` in an active one: it would install into that Python."""
+    done = source(checkout, CONDA_PREFIX=str(checkout / "gone"))
+    assert done.returncode == 1 and f"{checkout}/gone is active, and python is that of {sys.prefix}" in done.stderr
+
+
+def test_an_active_environment_without_pip(checkout):
+    """As uv makes it."""
+    environment = checkout / "active"
+    (environment / "bin").mkdir(parents=True)
+    executable(
+        environment / "bin/python",
+        f"""case "$*" in
+  *prefix*) echo {environment} ;;
+  "-m pip "*) echo No module named pip >&2; exit 1 ;;
+  *) exec {sys.executable} "$@" ;;
+esac""",
+    )
+    script = checkout / "script.sh"
+    script.write_text(f"PATH={environment}/bin:$PATH\n{script.read_text()}")
+    done = source(checkout, VIRTUAL_ENV=str(environment))
+    assert done.returncode == 1 and done.stderr.endswith(
+        "has no pip. Add it: python -m ensurepip, or, if uv made it, uv pip install pip\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "gpus, url",
+    [
+        ("9.0, 580.65.06", ""),
+        ("7.5, 550.54.15", "https://download.pytorch.org/whl/cu126"),
+        ("7.0, 580.65.06\n9.0, 580.65.06", "https://download.pytorch.org/whl/cu126"),
+        ('Field "compute_cap" is not a valid field to query.', "https://download.pytorch.org/whl/cu126"),
+    ],
+)
+def test_torch_for_the_gpu(checkout, tmp_path, gpus, url):
+    executable(checkout / "python", STAND_IN.replace('"-c import torch") ;;', '"-c import torch") exit 1 ;;'))
+    (checkout / "bin").mkdir()
+    executable(checkout / "bin/nvidia-smi", f"[ $1 = -L ] || echo '{gpus}'")
+    path = f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = source(checkout, PYTHON=str(checkout / "python"), PATH=path)
+    (torch,) = re.findall(r"-m pip install torch==\S+(.*)", (checkout / "pips").read_text())
+    assert done.returncode == 0 and torch == (url and f" --index-url {url}"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "limit, expected", [("max 100000", None), ("50000 100000", 1), ("100000 100000", 1), (None, None)]
+)
+def test_cores_of_a_container(checkout, limit, expected):
+    if limit:
+        (checkout / "cpu.max").write_text(limit + "\n")
+    (checkout / "script.sh").write_text("set -euo pipefail\n. examples/install/environment.sh\ncores cpu.max\n")
+    done = source(checkout, INSTALL="no")
+    assert int(done.stdout) == (expected or len(os.sched_getaffinity(0))), done.stderr
 
 
 def test_two_installations_at_a_time(checkout):

@@ -110,7 +110,7 @@ def test_options_that_need_torch(folder, translated, options):
 def test_a_gpu(folder, translated, monkeypatch):
     """Torch has it, unless the CPU is asked for."""
     monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
-    assert "because torch uses the GPU" in translated(folder)[1]
+    assert "because there is a GPU" in translated(folder)[1]
     assert "with CTranslate2" in translated(folder, "--device", "cpu")[1]
 
 
