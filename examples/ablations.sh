@@ -40,6 +40,7 @@ case $recipe in
   wmt14)
     [ -z "${SIZE:-}" ] || fail "SIZE=$SIZE has no effect, because the rows have the papers' sizes; omit it"
     target=${TARGET:-de} smoke=$([ "${SMOKE:-0}" = 0 ] || echo .smoke)
+    export AVERAGE=${AVERAGE:-1}  # the papers' ablations average no checkpoints
     size=base reference=data/wmt14.en-$target$smoke/raw/test.$target ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac
@@ -83,7 +84,7 @@ systems=() logs=() names=() first=yes
 while IFS='|' read -r -u 3 row family options published; do
   [ -n "$first" ] || [ -z "${ROWS:-}" ] || [[ " $ROWS " == *" $row "* ]] || continue
   first=""
-  systems+=(--system "$row${published:+ (paper $published)}")
+  systems+=(--system "$row${published:+ (newstest2013 in the paper $published)}")
   for seed in ${SEEDS:-1}; do
     echo "# ==== $row, seed $seed"
     train_row "$row" "$family" "$options" "$seed" "$@"

@@ -4,14 +4,16 @@
 #
 #   SOURCE=fre FAMILY=vaswani_transformer examples/g2p.sh [--dry-run] [options of fairseq-train]
 #
-# SOURCE is fre, hun or kor. MIRROR=FOLDER contains SOURCE.train.tsv, .dev and .test (word <tab> sounds, optionally
+# SOURCE is fre, hun or kor, or names files of your own. MIRROR=FOLDER contains SOURCE.train.tsv, .dev and .test (word <tab> sounds, optionally
 # with .gz) and, for comparison, SOURCE.test.published-output.tsv (correct <tab> theirs), or it is their repository.
 # By default the repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
 case ${SOURCE:=fre} in
   fre | hun | kor) ;;
-  *) echo "g2p.sh: SOURCE=$SOURCE: choose one of fre, hun and kor" >&2; exit 1 ;;
+  *[!a-z_]* | "") echo "g2p.sh: SOURCE=$SOURCE: give the name of a language in small letters" >&2; exit 1 ;;
+  *) [ -n "${MIRROR:-}" ] ||
+    { echo "g2p.sh: SOURCE=$SOURCE: choose fre, hun and kor, or your own files in MIRROR=FOLDER" >&2; exit 1; } ;;
 esac
 corpus=g2p.$SOURCE source=letters target=sounds size=tiny detokenise=""
 preparation=()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Multi30k, descriptions of images, from raw text: 29,000 pairs, en-de, de-en, en-fr or fr-en. Lower-cased, with the
-# settings of Wu et al. 2021 (whose own preprocessing is that of multi30k_published.sh).
+# settings of Wu et al. 2021 except clipping and Adam's epsilon, which multi30k_published.sh has, with their
+# preprocessing.
 #
 #   FAMILY=vaswani_transformer SOURCE=en TARGET=de examples/multi30k.sh [--dry-run] [options of fairseq-train]
 #

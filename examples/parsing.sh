@@ -13,6 +13,7 @@ set -euo pipefail
 
 refuse() { echo "parsing.sh: $*" >&2; exit 1; }
 
+[ "${CHOOSE:-}" != bleu ] || refuse "CHOOSE=bleu is for text; use CHOOSE=loss"
 TREEBANK=${TREEBANK:-} PARSED=${PARSED:-}
 if [ -z "$TREEBANK" ]; then corpus=sample_trees size=${SIZE:-tiny}
 elif [ -z "$PARSED" ]; then corpus=wsj size=${SIZE:-base}

@@ -200,7 +200,8 @@ if [ "$workers" -gt 1 ]; then
 fi
 if [ "$GPUS" = 0 ]; then
   running+=(--cpu)
-  threads=$(($(nproc) / PROCESSES))
+  . "$project/examples/install/cores.sh"
+  threads=$(($(cores) / PROCESSES))
   [ "$PROCESSES" = 1 ] || malloc+=("OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}")
   launch=(env "${malloc[@]}" "${launch[@]}")
 fi
@@ -303,7 +304,8 @@ check_training() {
     local seen; seen=$(python -c 'import torch; print(torch.cuda.is_available() and torch.cuda.device_count() or 0)')
     [ "$seen" -ge "$GPUS" ] || fail "GPUS is $GPUS, and torch can use $seen on this host. GPUS=0 trains on CPUs;" \
       "if torch was installed before the GPU, or is too new for its driver, install another:" \
-      "${own_environment:+.venv/bin/}pip install --force-reinstall torch==$torch_version (see own-data.md)"
+      "${own_environment:+.venv/bin/}pip install --force-reinstall torch==$torch_version" \
+      "(for drivers before 580 with --index-url https://download.pytorch.org/whl/cu126)"
   fi
   if [ -s "$run/precision" ]; then
     echo "# $run has been trained with --autocast $(cat "$run/precision")${precision:+ so far, now with $precision}"

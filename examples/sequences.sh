@@ -4,7 +4,7 @@
 #
 #   TASK=reverse FAMILY=relative_transformer examples/sequences.sh [--dry-run] [options of fairseq-train]
 #
-# TASK is one of three generated tasks, with words of 1 to 16 letters for training and up to 24 in the test set:
+# TASK is one of three generated tasks, with words of 2 to 16 letters for training and up to 24 in the test set:
 #   reverse        a b c → c b a
 #   duplicate      a b c → a b c a b c
 #   intersperse    a b c | d e f → a d b e c f
@@ -44,4 +44,5 @@ score() {
   run show_and_keep "$run/score.txt" python examples/sequences.py score "$data/raw" "$run/translations.output"
 }
 
-follow_plan "Ontañón et al. 2022 have reverse and duplicate with other lengths, and SCAN; see examples/sequences.md"
+follow_plan "Ontañón et al. 2022 have reverse and duplicate of the same lengths, with ten digits and 200,000 pairs, \
+and SCAN; see examples/sequences.md"

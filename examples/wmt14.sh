@@ -17,7 +17,7 @@ case $target in
 esac
 training=(--share-all-embeddings)
 batch=25000 warmup=4000  # Vaswani et al. 2017, 5.1 and 5.3: the rate is d_model^-0.5 * warmup^-0.5 at its peak
-case $SIZE in base) rate=6.99e-4 checkpoints=1250 ;; big) rate=4.94e-4 checkpoints=625 ;; esac  # ten minutes of theirs
+case $SIZE in base) rate=6.99e-4 checkpoints=1250 ;; big) rate=4.94e-4 checkpoints=625 ;; esac  # ten minutes, about
 generation=(--beam 4 --lenpen 0.6 --lenpen-form vaswani --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/recipe.sh"

@@ -27,7 +27,7 @@ EMOJI = " (?=[\ufe0f\u20e3🏻-🏿])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤�
 AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։])| ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?"
 SPACES = re.compile(f"{TIME}|{WITHIN}|{EMOJI}|{AROUND}")
 INVISIBLE = re.compile("[\u00ad\u2060\ufeff]")  # soft hyphens, joiners, byte order marks: Moses would cut words there
-LETTER = re.compile(r"(<[^<>]*>|[\W\d_])*+[^\W\d_]")  # the first one outside of tags
+LETTER = re.compile(r"(?:<[^<>]*>|[\W\d_])*+[^\W\d_]")  # the first one outside of tags
 CONTINUED = "@@"  # the end of every subword but the last of a word
 DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i
 REMEMBERED = 300_000  # the most words whose subwords are cached: about 100 MB
@@ -109,7 +109,7 @@ def read_codes(path: pathlib.Path) -> BPE:
 
 def tidied(text: str) -> str:
     """`text` in Unicode's composed form, with single spaces, and without INVISIBLE characters."""
-    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+    return " ".join(unicodedata.normalize("NFC", INVISIBLE.sub("", text)).split())
 
 
 def joined(subwords: str) -> str:
@@ -160,19 +160,20 @@ class PreparedText:
         """
         from sentencex import segment
 
-        sentences, unfinished = [], ""
+        sentences, unfinished, letters = [], "", None
         for part in segment(self.language, tidied(text)):
-            before = sentences[-1] if sentences and not unfinished else ""
+            before = sentences[-1][-99:] if sentences and not unfinished else ""  # a long one takes no longer
             ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
             if ordinal or (part[0].isalnum() and re.search(r"\w[.,]$", before)):
-                unfinished = sentences.pop()
+                unfinished = letters = sentences.pop()
             unfinished += part
-            last = unfinished.split()[-1:]
+            letters = letters or LETTER.match(part)
+            last = unfinished[-99:].split()[-1:]
             abbreviation = last and last[0].endswith(".") and last[0][:-1] in self.abbreviations
-            if LETTER.match(unfinished) and not abbreviation:
+            if letters and not abbreviation:
                 sentences.append(unfinished)
-                unfinished = ""
-        if sentences and not LETTER.match(unfinished):
+                unfinished, letters = "", None
+        if sentences and not letters:
             unfinished = sentences.pop() + unfinished
         return [*sentences, unfinished] if unfinished else sentences
 

@@ -20,7 +20,7 @@ MARKS |= dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), CONVERT.format("utf-16"))
 
 def tidy(sentence: str) -> str:
     """In Unicode NFC, with single spaces as white space (no-break spaces, carriage returns, …), without INVISIBLE."""
-    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", sentence)).split())
+    return " ".join(unicodedata.normalize("NFC", INVISIBLE.sub("", sentence)).split())
 
 
 def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:

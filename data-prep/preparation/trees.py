@@ -4,9 +4,9 @@
          (VP (VBZ sleeps) (NP (-NONE- *-1)))    (S (NP DT NN )NP (VP VBZ )VP . )S
          (. .)))
 
-as in Vinyals et al. 2015, "Grammar as a Foreign Language". As in EVALB's evaluation, traces, constituents that contain
-only traces, function tags and indices (NP-SBJ-1, NP=2) are removed. An outermost bracket without a label is removed, or
-becomes TOP if it contains several trees.
+as in Vinyals et al. 2015, "Grammar as a Foreign Language", who then replace all tags by XX. As in EVALB's evaluation,
+traces, constituents that contain only traces, function tags and indices (NP-SBJ-1, NP=2) are removed. An outermost
+bracket without a label is removed, or becomes TOP if it contains several trees.
 """
 
 import re
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import PreparationError
-from .text import read_lines
+from .text import read_lines, tidy
 
 TRACE = "-NONE-"
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -30,7 +30,7 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
     """
     tree, number = None, 0
     for number, line in enumerate(read_lines(path), 1):
-        for token in _TOKEN.findall(line):
+        for token in _TOKEN.findall(tidy(line)):
             tree = tree or _Tree(number)
             if fault := tree.add(token):
                 raise PreparationError(f"{path}, line {number}: {fault}; trees are such as ( (S (NP (DT The) …) …))")
@@ -93,7 +93,8 @@ class _Tree:
         return None
 
     def _close(self, closed: _Bracket) -> str | None:
-        if closed.label is None or not (self.open or closed.word or closed.start is not None):
+        failed = [outer.label for outer in self.open] == [""]  # (()), where the Berkeley parser found no tree
+        if (closed.label is None and not failed) or not (self.open or closed.word or closed.start is not None):
             return "a bracket is empty"
         if closed.word is not None and closed.label != TRACE:
             self.words.append(closed.word)

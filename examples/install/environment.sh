@@ -11,13 +11,7 @@ torch_version=2.13.0
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
-# The cores that this process may use: Docker's --cpus and Kubernetes limit the time on them, which nproc does not see.
-cores() {  # file with the limit
-  local cores quota=max period; cores=$(env -u OMP_NUM_THREADS nproc)
-  { read -r quota period < "${1:-/sys/fs/cgroup/cpu.max}"; } 2>/dev/null || true
-  if [[ $quota =~ ^[0-9]+$ ]] && ((quota / period < cores)); then cores=$((quota < period ? 1 : quota / period)); fi
-  echo "$cores"
-}
+. "$project/examples/install/cores.sh"
 [ "$(cores)" = "$(env -u OMP_NUM_THREADS nproc)" ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(cores)}"
 
 own_environment=

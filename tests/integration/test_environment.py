@@ -16,7 +16,8 @@ from support import PROJECT, executable, run
 def checkout(tmp_path):
     """The files that installing reads, in a folder of their own."""
     locking = [f"data-prep/preparation/{name}.py" for name in ("__init__", "locking")]
-    for name in ("examples/install/environment.sh", "examples/install/constraints.txt", "setup.py", *locking):
+    scripts = ("examples/install/environment.sh", "examples/install/cores.sh")
+    for name in (*scripts, "examples/install/constraints.txt", "setup.py", *locking):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROJECT / name, tmp_path / name)
     # Here and not where it is run: of two that run it at a time one would read what the other is writing.

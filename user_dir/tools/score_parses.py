@@ -18,6 +18,7 @@ Inside, trees are lists of symbols, each of which opens a constituent, closes on
 """
 
 import pathlib
+import re
 from collections import Counter
 
 from ..errors import InputError
@@ -128,6 +129,10 @@ def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[s
         trees = in_order(path, found["T"], len(parses))
     else:
         raise InputError(f"{path} has no T- lines of fairseq-generate: give --gold FILE")
+    for number, line in enumerate(parses, 1):
+        if re.search(r"\S[()]", line):  # (NN cat)
+            remedy = "write it as data-prep/treebank.py does, such as (S (NP NN )NP . )S"
+            raise InputError(f"{path}, parse {number}: {line[:40]} is a tree with words: {remedy}")
     parses, trees = ([line.split() for line in lines] for lines in (parses, trees))
     for number, tree in enumerate(trees, 1):
         if repaired(tree, len(tags(tree))) != tree:

@@ -36,6 +36,7 @@ PENN = """\
         ("( (S (NP (-NONE- *))) )( (NN a))", [("a", "NN")]),
         ("( (S (NN a)) (X (-NONE- *)) (. b))", [("a b", "(TOP (S NN )S . )TOP")]),
         ("( (X (-NONE- *)) (S (NN é)) )", [("é", "(S NN )S")]),
+        ("(S (NN e\u0301))\n(())\n(S (NN b))", [("é", "(S NN )S"), ("b", "(S NN )S")]),  # the second is no parse
         ("(S " * 2000 + "(NN a)" + ")" * 2000, [("a", " ".join(["(S"] * 2000 + ["NN"] + [")S"] * 2000))]),
         (" \n", []),
     ],
@@ -54,6 +55,7 @@ def test_trees(tmp_path, text, expected):
         ("\nThe cat sleeps.", 2, "The is outside all brackets"),
         ("(the) (cat)", 1, "a bracket is empty"),
         ("(S () (NN a))", 1, "a bracket is empty"),
+        ("()", 1, "a bracket is empty"),
         ("(S ((NN a)))", 1, "a bracket within another has no label"),
         ("(S (NN a))\n(S\n(NN a)\n\n", 5, "the file ends within the tree that begins on line 2"),
     ],

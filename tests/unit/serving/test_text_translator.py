@@ -6,9 +6,11 @@ integration/test_translate.py compares its subwords with those of data-prep.
 import argparse
 
 import pytest
+from preparation.text import tidy
+from preparation.tokenising import tokenise_lines
 
 from user_dir.errors import InputError
-from user_dir.preparation import PreparedText, preparation_of, tidied
+from user_dir.preparation import PreparedText, lowered, preparation_of, tidied
 from user_dir.serving.text_translator import Hypothesis, TextTranslator
 from user_dir.serving.translator import Translator
 
@@ -117,7 +119,18 @@ def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, ex
 
 
 def test_text_is_composed_as_by_data_prep():
-    assert tidied("re\u0301su\u00adme\u0301 \u00a0 \ufeffe") == "r\u00e9sum\u00e9 e"
+    text = "re\u0301su\u00adme\u00ad\u0301 \u00a0 \ufeffe"
+    assert tidied(text) == tidy(text) == "r\u00e9sum\u00e9 e"
+    assert lowered("IRAK İ", "tr") == tokenise_lines(["IRAK İ"], "tr_TR", True, False, False)[0] == "ırak i"
+
+
+def test_long_lines_are_split_in_linear_time(tmp_path):
+    """Such as lists of numbers: no part of a sentence is read again for each part."""
+    pytest.importorskip("sentencex")
+    write_preparation(tmp_path / "data-bin", ("en", "fr"))
+    text = PreparedText(preparation_of(tmp_path / "data-bin"), "en", "fr")
+    for line in ("1. " * 20_000, "Ab.Cd." * 20_000):
+        assert len(text.sentences(line)) == 1
 
 
 def test_half_a_character(files):

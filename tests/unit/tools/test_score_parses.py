@@ -150,6 +150,7 @@ def test_the_command(files, parsed, cells, capsys):
         (["cut", "--gold", "two"], ["1 of 2 segments were not translated"]),
         (["plain", "--gold", "trees"], ["--gold, gold tree 1: (S (NP (DT the)", "raw/test.brackets"]),
         (["plain", "--gold", "gap"], ["--gold, gold tree 2: an empty line"]),
+        (["trees", "--gold", "plain"], ["trees, parse 1: (S (NP (DT the))) is a tree with words", "treebank.py"]),
         (["log", "--output", "out"], ["--output and --words go together"]),
         (["log", "--output", "words", "--words", "words"], ["words is the input: name another file"]),
         (["log", "--output", "log", "--words", "words"], ["log is the input: name another file"]),

@@ -39,6 +39,12 @@ def times(**shares: float) -> Callable[[Size], dict]:
     }
 
 
+def width(share: float) -> Callable[[Size], dict]:
+    """Another d_model; where the size is the papers', also its rate, d_model^-0.5 · 4000^-0.5 (Vaswani et al., 5.3)."""
+    rate = {"lr": f"{(512 * share * 4000) ** -0.5:.3g}"}
+    return lambda size: {**times(embed_dim=share)(size), **(rate if size == SIZES["base"] else {})}
+
+
 def key_dim(share: float) -> Callable[[Size], dict]:
     return lambda size: {"attention_key_dim": int(size["embed_dim"][0] / size["attention_heads"][0] * share)}
 
@@ -73,8 +79,8 @@ TABLES = {
         Row("C.layers-2", VASWANI, times(layers=1 / 3), 23.7, 36),
         Row("C.layers-4", VASWANI, times(layers=2 / 3), 25.3, 50),
         Row("C.layers-8", VASWANI, times(layers=4 / 3), 25.5, 80),
-        Row("C.width-256", VASWANI, times(embed_dim=1 / 2), 24.5, 28),
-        Row("C.width-1024", VASWANI, times(embed_dim=2), 26.0, 168),
+        Row("C.width-256", VASWANI, width(1 / 2), 24.5, 28),
+        Row("C.width-1024", VASWANI, width(2), 26.0, 168),
         Row("C.ffn-1024", VASWANI, times(ffn_embed_dim=1 / 2), 25.4, 53),
         Row("C.ffn-4096", VASWANI, times(ffn_embed_dim=2), 26.2, 90),
         Row("D.dropout-0", VASWANI, given(dropout=0.0), 24.6),

@@ -98,9 +98,8 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     hypotheses = in_order(path, found["H"] or found["D"], references and len(references))
     detokenised = in_order(path, found["D"], len(hypotheses)) if found["D"] else hypotheses
     for segment, text in enumerate(hypotheses):
-        if SUBWORDS.search(text) and not (
-            references and SUBWORDS.search(references[segment])
-        ):  # which is no mark there
+        expected = references[segment] if references else ""  # which may have them as text, such as "@@ -1,3"
+        if SUBWORDS.search(text) and not SUBWORDS.search(expected):
             remedy = "translate with --remove-bpe (or --remove-bpe sentencepiece)"
             raise InputError(f"{path}: segment {segment} is in subwords ({text[:40]} …): {remedy}")
     if tokenised is None:
