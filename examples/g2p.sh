@@ -4,8 +4,9 @@
 #
 #   SOURCE=fre FAMILY=vaswani_transformer examples/g2p.sh [--dry-run] [options of fairseq-train]
 #
-# SOURCE is fre, hun or kor, or names files of your own. MIRROR=FOLDER contains SOURCE.train.tsv, .dev and .test (word <tab> sounds, optionally
-# with .gz) and, for comparison, SOURCE.test.published-output.tsv (correct <tab> theirs), or it is their repository.
+# SOURCE is fre, hun or kor, or names files of your own. MIRROR=FOLDER contains SOURCE.train.tsv, .dev and .test (word
+# <tab> sounds, optionally with .gz) and, for comparison, SOURCE.test.published-output.tsv (correct <tab> theirs), or
+# it is their repository.
 # By default the repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
