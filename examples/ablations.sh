@@ -40,7 +40,7 @@ case $recipe in
   wmt14)
     [ -z "${SIZE:-}" ] || fail "SIZE=$SIZE has no effect, because the rows have the papers' sizes; omit it"
     target=${TARGET:-de} smoke=$([ "${SMOKE:-0}" = 0 ] || echo .smoke)
-    export AVERAGE=${AVERAGE:-1}  # the papers' ablations average no checkpoints
+    [ -n "${CHOOSE:-}" ] || export AVERAGE=${AVERAGE:-1}  # the papers' ablations average no checkpoints
     size=base reference=data/wmt14.en-$target$smoke/raw/test.$target ;;
   *) fail "RECIPE is $recipe, and has to be quickstart or wmt14" ;;
 esac

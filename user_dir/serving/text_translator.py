@@ -15,7 +15,7 @@ from ..preparation import CONTINUED, closed_up
 from ..search.search_settings import refuse_search, search_settings
 
 MAX_TOKENS = 6000  # subwords that are translated together
-FEWEST = 500  # smaller batches are slow
+FEWEST = 500  # of a batch, because smaller ones are slow
 UNPAIRED = re.compile("[\ud800-\udfff]")  # surrogates, which JSON can hold, and libraries in Rust and C++ refuse
 ENDS = frozenset(".!?।॥۔؟።፧։。！？")  # of sentences
 
