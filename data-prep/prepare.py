@@ -27,7 +27,7 @@ from preparation.stages import ORDER
 MAX_LENGTH = 175  # words or tokens per sentence, unless the registry says otherwise
 BPE_OPERATIONS = 8000
 # The codes of two letters of languages that Moses takes apart wrongly by any other code, and cannot put together again.
-SHORTER = {"eng": "en", "fra": "fr", "ita": "it", "jpn": "ja", "kor": "ko", "zho": "zh", "cmn": "zh"}
+SHORTER = {"eng": "en", "fra": "fr", "fre": "fr", "ita": "it", "jpn": "ja", "kor": "ko", "zho": "zh", "cmn": "zh"}
 MAX_RATIO = 3.0  # how many times longer one side of a pair may be, unless the registry says otherwise
 
 

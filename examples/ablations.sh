@@ -12,7 +12,8 @@
 #   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
 #   ROWS=(all)              some of them, by name; the first of the table is always included
 #   SEEDS=1                 several if rows are close
-#   UPDATES=800             with the quickstart's corpus: a few minutes per row
+#   UPDATES=800             with the quickstart's corpus: a few minutes per row (wmt14: those of each family's paper)
+#   AVERAGE=1 CHOOSE=       with wmt14: recipe.sh's
 #   MINUTES=6000            the time after which a row of the quickstart stops
 #   CORPUS= SOURCE= TARGET= PAIRS= MIRROR=   the quickstart's
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
@@ -84,7 +85,7 @@ systems=() logs=() names=() first=yes
 while IFS='|' read -r -u 3 row family options published; do
   [ -n "$first" ] || [ -z "${ROWS:-}" ] || [[ " $ROWS " == *" $row "* ]] || continue
   first=""
-  systems+=(--system "$row${published:+ (newstest2013 in the paper $published)}")
+  systems+=(--system "$row${published:+ (paper, newstest2013: $published)}")
   for seed in ${SEEDS:-1}; do
     echo "# ==== $row, seed $seed"
     train_row "$row" "$family" "$options" "$seed" "$@"

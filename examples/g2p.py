@@ -34,7 +34,7 @@ def read(path: pathlib.Path) -> Pairs:
     for number, line in enumerate(lines, 1):
         if len(line) != 2 or not all(map(str.strip, line)):
             sys.exit(f"g2p.py: {path}, line {number} is not a word and its sounds, separated by a tab: fetch it again")
-    return [(left.strip(), " ".join(right.split())) for left, right in lines]
+    return [(" ".join(left.split()), " ".join(right.split())) for left, right in lines]
 
 
 def write(path: pathlib.Path, lines: list[str]) -> None:

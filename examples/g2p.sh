@@ -6,13 +6,13 @@
 #
 # SOURCE is fre, hun or kor, or names files of your own. MIRROR=FOLDER contains SOURCE.train.tsv, .dev and .test (word
 # <tab> sounds, optionally with .gz) and, for comparison, SOURCE.test.published-output.tsv (correct <tab> theirs), or
-# it is their repository.
+# it is their repository. Files that have changed need another name: data/g2p.SOURCE.letters-sounds is made once.
 # By default the repository is cloned. recipe.sh explains UPDATES, SEED and others.
 set -euo pipefail
 
 case ${SOURCE:=fre} in
   fre | hun | kor) ;;
-  *[!a-z_]* | "") echo "g2p.sh: SOURCE=$SOURCE: give the name of a language in small letters" >&2; exit 1 ;;
+  *[!a-z_]*) echo "g2p.sh: SOURCE=$SOURCE: give the name of a language in small letters" >&2; exit 1 ;;
   *) [ -n "${MIRROR:-}" ] ||
     { echo "g2p.sh: SOURCE=$SOURCE: choose fre, hun and kor, or your own files in MIRROR=FOLDER" >&2; exit 1; } ;;
 esac

@@ -15,7 +15,7 @@ from pathlib import Path
 from .errors import PreparationError
 from .text import sha256
 
-RECIPE = 4  # increase this whenever the same options produce different files
+RECIPE = 4  # increase this whenever the same options produce different files; earlier ones are kept
 ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
 
 
@@ -60,8 +60,10 @@ class Stages:
     def run(self, name: str, options: dict, make: Callable[[Path], dict]) -> None:
         """Lets `make` fill the stage's folder and return its counts, unless this is done already with these options."""
         options = json.loads(json.dumps({"recipe": RECIPE} | options))  # in the form read from the manifest
-        if self._is_done(name, options):
-            print(f"{name}: nothing to do")
+        known = self.manifest["stages"].get(name, {"options": {}})["options"]
+        if known | {"recipe": RECIPE} == options and self._is_done(name, known):  # a trained model needs its own data
+            earlier = f"made by an earlier version; for this one's, remove {self.output}, and train again"
+            print(f"{name}: {'nothing to do' if known == options else earlier}")
             return
         if self.manifest["stages"].get(name, {"options": options})["options"] != options:
             print(f"{name}: its options have changed; it and the later stages are replaced")

@@ -47,7 +47,7 @@ def learn(texts: Iterable[Path], codes: Path, operations: int) -> int:
     if not merges:
         reason = "no pair of letters occurs twice within words of the training text: no merges to learn"
         remedy = "if its words are letters, binarise them with fairseq-preprocess, and translate with --pretokenised"
-        raise PreparationError(f"{reason}; add text, or {remedy}")
+        raise PreparationError(f"{reason}; add text, or, {remedy}")
     if merges < operations:
         print(f"learned {merges:,} of {operations:,} merges: no other subword pair occurs twice")
     return merges

@@ -93,7 +93,9 @@ class _Tree:
         return None
 
     def _close(self, closed: _Bracket) -> str | None:
-        failed = [outer.label for outer in self.open] == [""]  # (()), where the Berkeley parser found no tree
+        failed = [outer.label for outer in self.open] == [
+            ""
+        ]  # (()), where the Berkeley parser found no tree; also beside trees
         if (closed.label is None and not failed) or not (self.open or closed.word or closed.start is not None):
             return "a bracket is empty"
         if closed.word is not None and closed.label != TRACE:

@@ -12,7 +12,9 @@ torch_version=2.13.0
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 . "$project/examples/install/cores.sh"
-[ "$(cores)" = "$(env -u OMP_NUM_THREADS nproc)" ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(cores)}"
+# Several processes share them (recipe.sh).
+[ "${PROCESSES:-1}" != 1 ] || [ "$(cores)" = "$(env -u OMP_NUM_THREADS nproc)" ] ||
+  export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(cores)}"
 
 own_environment=
 [ "${INSTALL:-}" != no ] || return 0

@@ -66,7 +66,7 @@ def test_rows_of_a_table(tmp_path):
         for seed in (1, 2)
     ]
     text = (tmp_path / "runs/vaswani/comparison.md").read_text()
-    assert text in done.stdout and "| D.smoothing-0 (newstest2013 in the paper 25.3) | sacreBLEU | +0.00 |" in text
+    assert text in done.stdout and "| D.smoothing-0 (paper, newstest2013: 25.3) | sacreBLEU | +0.00 |" in text
 
 
 def test_convergence(tmp_path):

@@ -52,6 +52,21 @@ def test_stages_are_done_once_and_again_when_something_before_them_changes(tmp_p
     assert recorded["files"]["file"] == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
+def test_data_of_an_earlier_version_are_kept(tmp_path, capsys, monkeypatch):
+    """Models were trained on them; what is missing or has other options is made by this version."""
+    recorder = Recorder(tmp_path / "out")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(stages, "RECIPE", stages.RECIPE - 1)
+        recorder.run()
+    capsys.readouterr()
+    assert recorder.run() == []
+    assert capsys.readouterr().out.count(f"by an earlier version; for this one's, remove {tmp_path / 'out'}, and") == 3
+    assert recorder.run(bpe=2) == ["bpe"]
+    shutil.rmtree(tmp_path / "out/raw")
+    assert recorder.run(bpe=2) == ["raw", "tok", "bpe"]
+    assert recorder.run(bpe=2) == [] and "earlier" not in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path):
     recorder = Recorder(tmp_path / "out")
     recorder.run()
