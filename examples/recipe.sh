@@ -305,7 +305,7 @@ check_training() {
     [ "$seen" -ge "$GPUS" ] || fail "GPUS is $GPUS, and torch can use $seen on this host. GPUS=0 trains on CPUs;" \
       "if torch was installed before the GPU, or is too new for its driver, install another:" \
       "${own_environment:+.venv/bin/}pip install --force-reinstall torch==$torch_version" \
-      "(for drivers before 580 with --index-url https://download.pytorch.org/whl/cu126)"
+      "(for drivers before 580 with $older_gpus)"
   fi
   if [ -s "$run/precision" ]; then
     echo "# $run has been trained with --autocast $(cat "$run/precision")${precision:+ so far, now with $precision}"

@@ -21,10 +21,10 @@ LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; p
 # The spaces that Moses, which knows Latin punctuation, leaves in text of other scripts: before marks that follow
 # a word, within numbers and words, and around full-width punctuation. Also those in times such as 3:30, from which
 # "section 1: 25 people" cannot be told.
-TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?(:) ?(?=[0-5०-५০-৫٠-٥۰-۵]\d\b)"
-WITHIN = r"(?<=\d) ([٫٬]) (?=\d)|(?<=[lL]) (·) (?=[lL])| ([\u200c\u200d]) "  # ٣٫٥, col·legi, and joiners
+TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?: ?(?=[0-5०-५০-৫٠-٥۰-۵]\d\b)"
+WITHIN = r"(?<=\d) [٫٬] (?=\d)|(?<=[lL]) · (?=[lL])| [\u200c\u200d] "  # ٣٫٥, col·legi, and joiners
 EMOJI = " (?=[\ufe0f\u20e3🏻-🏿])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags, which are several characters
-AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։])| ?([\u3000-\u303f！-／：-＠［-｀｛-･]) ?"
+AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?"
 SPACES = re.compile(f"{TIME}|{WITHIN}|{EMOJI}|{AROUND}")
 INVISIBLE = re.compile("[\u00ad\u2060\ufeff]")  # soft hyphens, joiners, byte order marks: Moses would cut words there
 LETTER = re.compile(r"(?:<[^<>]*>|[\W\d_])*+[^\W\d_]")  # the first one outside of tags
@@ -119,7 +119,7 @@ def joined(subwords: str) -> str:
 
 def closed_up(text: str) -> str:
     """Text that sacremoses has detokenised, without the spaces that it leaves in times and other scripts."""
-    return SPACES.sub(r"\1\2\3\4\5", text)
+    return SPACES.sub(lambda found: found[0].replace(" ", ""), text)
 
 
 def language_of(code: str) -> str:

@@ -50,22 +50,20 @@ class Stages:
         partial.write_text(json.dumps(self.manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(partial, self.manifest_path)
 
-    def _is_done(self, name: str, options: dict) -> bool:
-        entry = self.manifest["stages"].get(name)
-        if entry is None or entry["options"] != options:
-            return False
-        paths = {self.output / name / file: known["bytes"] for file, known in entry["files"].items()}
+    def _is_whole(self, name: str, files: dict) -> bool:
+        paths = {self.output / name / file: known["bytes"] for file, known in files.items()}
         return all(path.is_file() and path.stat().st_size == size for path, size in paths.items())
 
     def run(self, name: str, options: dict, make: Callable[[Path], dict]) -> None:
         """Lets `make` fill the stage's folder and return its counts, unless this is done already with these options."""
         options = json.loads(json.dumps({"recipe": RECIPE} | options))  # in the form read from the manifest
-        known = self.manifest["stages"].get(name, {"options": {}})["options"]
-        if known | {"recipe": RECIPE} == options and self._is_done(name, known):  # a trained model needs its own data
+        known = self.manifest["stages"].get(name)
+        same = known and known["options"] | {"recipe": RECIPE} == options
+        if same and self._is_whole(name, known["files"]):  # a trained model needs its own data
             earlier = f"made by an earlier version; for this one's, remove {self.output}, and train again"
-            print(f"{name}: {'nothing to do' if known == options else earlier}")
+            print(f"{name}: {'nothing to do' if known['options'] == options else earlier}")
             return
-        if self.manifest["stages"].get(name, {"options": options})["options"] != options:
+        if known and known["options"] != options:
             print(f"{name}: its options have changed; it and the later stages are replaced")
         outdated = ORDER[ORDER.index(name) :]
         if links := [path for path in map(self.output.joinpath, outdated) if path.is_symlink()]:

@@ -8,6 +8,7 @@ project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 extras=${extras:-}
 tested=$project/examples/install/constraints.txt
 torch_version=2.13.0
+older_gpus="--index-url https://download.pytorch.org/whl/cu126"  # and drivers before 580
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -43,7 +44,7 @@ install_torch() {
     # PyPI's build has CUDA 13, for GPUs since Turing (7.5) and drivers since 580; that of CUDA 12.6 is for older ones.
     local old; old=$(nvidia-smi --query-gpu=compute_cap,driver_version --format=csv,noheader 2>/dev/null |
       awk -F '[,.]' '$1 + 0 < 10 && ($1 * 10 + $2 < 75 || $3 < 580)') || true
-    python -m pip install "torch==$torch_version" ${old:+--index-url https://download.pytorch.org/whl/cu126}
+    python -m pip install "torch==$torch_version" ${old:+$older_gpus}
   else  # Linux's default build brings gigabytes of CUDA libraries
     python -m pip install -q "torch==$torch_version+cpu" 2>/dev/null ||
       python -m pip install "torch==$torch_version" --index-url https://download.pytorch.org/whl/cpu ||

@@ -140,9 +140,9 @@ class ExportedTranslator(TextTranslator):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            self.workers = 1 if elsewhere else int(threads[0] if threads else 0) or cores
+            workers = 1 if elsewhere else int(threads[0] if threads else 0) or cores
             self.model = ctranslate2.Translator(
-                str(folder), kind, device_index=int(number or 0), inter_threads=self.workers, intra_threads=1
+                str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )
 
     @contextlib.contextmanager
@@ -170,13 +170,13 @@ class ExportedTranslator(TextTranslator):
         search = search_settings(self.kept, beam=beam, lenpen=lenpen)
         sources = [row.split() for row in rows]
         by_length = sorted(range(len(rows)), key=lambda number: len(sources[number]))
-        translations = {}
+        translations, workers = {}, self.model.num_translators
         for _, similar in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*similar]
             longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
             longest_output = min(int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output)
-            most = max(1, tokens_of_each(max_tokens, self.workers) // longest)
-            step = min(batch_size or most, most) * self.workers
+            most = max(1, tokens_of_each(max_tokens, workers) // longest)
+            step = min(batch_size or most, most) * workers
             for together in (numbers[start : start + step] for start in range(0, len(numbers), step)):
                 with self.used(self.remedy):
                     results = self.model.translate_batch(
@@ -187,7 +187,7 @@ class ExportedTranslator(TextTranslator):
                         return_scores=True,
                         max_input_length=0,  # no limit, because CTranslate2's would truncate sentences
                         max_decoding_length=longest_output,
-                        max_batch_size=-(-len(together) // self.workers),
+                        max_batch_size=-(-len(together) // workers),
                     )
                 translations |= zip(together, map(self.hypotheses, results))
                 advance(len(together))

@@ -88,7 +88,7 @@ def test_longest_outputs(folder):
         given.append((sorted(map(len, sources)), max_decoding_length))
         return [types.SimpleNamespace(hypotheses=[["a"]], scores=[0.0]) for _ in sources]
 
-    translator.model = types.SimpleNamespace(translate_batch=translate_batch)
+    translator.model = types.SimpleNamespace(translate_batch=translate_batch, num_translators=1)
     assert len(translator.best(["a " * length for length in (3, 200, 2)], 1)) == 3
     assert given == [([2, 3], 54), ([200], 251)]
 
@@ -104,7 +104,7 @@ def test_a_call_has_one_batch_for_each_worker(folder, search, calls):
         given.append((len(sources), max_batch_size))
         return [types.SimpleNamespace(hypotheses=[["a"]], scores=[0.0]) for _ in sources]
 
-    translator.model, translator.workers = types.SimpleNamespace(translate_batch=translate_batch), 3
+    translator.model = types.SimpleNamespace(translate_batch=translate_batch, num_translators=3)
     assert len(translator.best(["a " * 24] * 100, 1, counts.append, max_tokens=1500, **search)) == 100
     assert given == calls and counts == [count for count, _ in calls]
 
@@ -138,7 +138,7 @@ def test_the_runs_settings_of_beam_search_go_along(tmp_path, refusal):
 
     def search(**options):
         translator = ExportedTranslator(tmp_path / "a")
-        translator.model = types.SimpleNamespace(translate_batch=translate_batch)
+        translator.model = types.SimpleNamespace(translate_batch=translate_batch, num_translators=1)
         translator.best(["a b c"], 1, **options)
 
     search()
