@@ -38,10 +38,13 @@ checksum=$({ cat "${texts[@]}"; in_project chosen_by "${preparation[@]}" ${PAIRS
 checksum=${checksum%% *}
 name=$(basename "${texts[0]%.*}").$source-$target.$checksum
 name=${name//[:\$]/_}  # fairseq takes no colon and no dollar in a path
-pairs=${PAIRS:-$pairs}
 
 extras=plot,ctranslate2  # answers in a second, where CTranslate2 computes the family
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5 --max-len-a 1) remedy=""
+# An epoch may have thousands of updates, and the last one rarely ends. At the end of an epoch fairseq keeps no
+# checkpoint by update, but few epochs end at a multiple of a prime.
+[ "$pairs" -lt 100000 ] || checkpoints=1249
+pairs=${PAIRS:-$pairs}
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
   size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=40000
   shape=(--encoder-normalize-before --decoder-normalize-before)  # post-norm models ignored the source
@@ -52,9 +55,6 @@ elif [ "$pairs" -lt 1000000 ]; then  # as IWSLT14 (iwslt14.md)
 else  # as WMT14 (wmt14.md)
   size=base merges=32000 dropout=0.1 batch=25000 rate=7e-4 warmup=4000 updates=100000
 fi
-# An epoch may have thousands of updates, and the last one rarely ends. At the end of an epoch fairseq keeps no
-# checkpoint by update, but few epochs end at a multiple of a prime.
-[ "$pairs" -lt 100000 ] || checkpoints=1249
 # Relative positions gain BLEU here. CTranslate2 does not compute their tables, so nmt-translate starts later.
 if [ "$pairs" -ge 5000 ] && [ "$pairs" -lt 100000 ]; then FAMILY=${FAMILY:-relative_transformer}; fi
 like=$(sed -nE 's/.* --like[ =]([^ ]+) .*/\1/p' <<< " ${preparation[*]} ")
