@@ -230,6 +230,8 @@ case $CHOOSE in
   *) fail "CHOOSE=$CHOOSE: choose loss or bleu, or omit it for an average" ;;
 esac
 [ -z "$CHOOSE" ] || averaged=("$run/checkpoint_best.pt")
+[ "${averaged[0]}" != "$run/checkpoint_best.pt" ] || [[ " ${further[*]} " != *" --disable-validation "* ]] ||
+  fail "--disable-validation: the best checkpoint translates here, and validations choose it; omit it"
 chosen="AVERAGE=$AVERAGE${CHOOSE:+ CHOOSE=$CHOOSE}"
 if [ -n "$VALID_PAIRS" ]; then
   at_least 1 VALID_PAIRS

@@ -118,7 +118,7 @@ def training(log: pathlib.Path) -> dict:
     text, points = log.read_text(encoding="utf-8", errors="replace"), read_log(log)
     devices = re.findall(r"training on (\d+) devices", text)
     inner = list((points.get("train_inner") or points.get("train", {})).values())  # of intervals, else of epochs
-    walls = [float(wall) for wall in re.findall(r"[,|] wall[= ]([\d.]+)", text)]
+    walls = [float(wall) for wall in re.findall(r"[,|] wall[= ]([\d.e+]+)$", text, re.MULTILINE)]
     # A training that continues takes its clock from the checkpoint: the time after that is spent twice.
     again = sum(max(0.0, before - after) for before, after in itertools.pairwise(walls))
     why = END.findall(text)  # the reasons why training stopped

@@ -52,6 +52,8 @@ def report_input_errors_in_one_line() -> None:
             message = "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
+        elif isinstance(error.__context__, FloatingPointError):  # on which fairseq's NaN detector has failed
+            message = str(error.__context__)
         elif lines := [line for of, words, line in LINES if kind is of and words in str(error)]:
             message = lines[0].format(error)
         else:

@@ -36,11 +36,13 @@ from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import end_with_torchrun, refuse_processes, stop_loading
 from .training.restarts import (
+    close_other_logs,
     continue_clock,
     continue_patience,
     forget_other_trainings,
     patience_so_far,
     seconds_so_far,
+    start_clock,
 )
 from .transformer.model import TransformerModel
 
@@ -226,6 +228,8 @@ class CheckedTranslationTask(TranslationTask):
     def begin_epoch(self, epoch, model):
         """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""
         super().begin_epoch(epoch, model)
+        start_clock()
+        close_other_logs()
         if epoch == training_options(self.cfg).get("max_epoch"):
             root = whole(self.cfg)
             root["checkpoint"]["save_interval"] = root["dataset"]["validate_interval"] = 1

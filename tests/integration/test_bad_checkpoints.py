@@ -39,6 +39,11 @@ CHECKPOINTS = [
     ),
     (PLAIN, "--restore-file {trained} --share-decoder-input-output-embed", "differ in the checkpoint and are shared"),
     (PLAIN, "--restore-file {trained} --encoder-attention-heads 2", "with --encoder-attention-heads 2 its .*: name an"),
+    (
+        PLAIN,
+        "--finetune-from-model {trained} --stop-time-hours 1",
+        r"0\.\d\d hours for --stop-time-hours: name an average",
+    ),
     (PLAIN, "--finetune-from-model {trained} --absolute-positions omit", "--no-token-positional-embeddings True its"),
     (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]

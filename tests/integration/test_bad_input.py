@@ -17,6 +17,7 @@ INPUT = [
     ("--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     ("--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
     ("--autocast bf16 --ddp-backend fully_sharded", "--autocast bf16 .* fully_sharded: use pytorch_ddp"),
+    ("--checkpoint-suffix=-b", "--checkpoint-suffix: .*use another --save-dir"),
     ("--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
     ("--save-interval 0 --update-freq 0", "--save-interval 0: give at least 1; --update-freq 0: give at least 1"),
     ("--best-checkpoint-metric bleu --maximize-best-checkpoint-metric", "bleu needs --eval-bleu: add it"),

@@ -44,6 +44,12 @@ def test_a_program_keeps_its_excepthook(hook, command):
     assert hook(command) is None
 
 
+def raised_in(cause, error):
+    """`error`, with which fairseq fails while it looks into `cause`."""
+    error.__context__ = cause
+    return error
+
+
 def raised_in_another_process(error):
     """As torch.multiprocessing.spawn hands it on."""
     try:
@@ -81,6 +87,7 @@ def raised_in_another_process(error):
             "the checkpoint's optimizer is that of another model: add --reset-optimizer\n",
         ),
         (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
+        (raised_in(FloatingPointError("Minimum loss scale x"), StopIteration()), "Minimum loss scale x\n"),
         (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
     ],

@@ -37,6 +37,10 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if name != "finetune_from_model" and not options.reset_optimizer and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
         raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
+    if name == "finetune_from_model" and options.stop_time_hours > 0:
+        if seconds := state.get("extra_state", {}).get("previous_training_time"):
+            reason = f"fairseq would count its {seconds / 3600:.2f} hours for --stop-time-hours"
+            raise InputError(f"{place}{path}: {reason}: name an average of it (nmt-average-checkpoints)")
     try:
         task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
     except InputError as error:

@@ -48,6 +48,8 @@ def refuse_input(options, task, model_options) -> None:
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
     if flattened and (options.cpu or not torch.cuda.is_available()):
         faults.append("--fp16 needs a GPU: train with --autocast bf16")
+    if options.checkpoint_suffix:
+        faults.append("--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir")
     if task.cfg.num_batch_buckets:
         faults.append("--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it")
     if task.cfg.valid_pairs < 0:

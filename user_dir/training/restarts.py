@@ -10,7 +10,7 @@ import sys
 import time
 
 from fairseq import checkpoint_utils
-from fairseq.logging import metrics
+from fairseq.logging import metrics, progress_bar
 from omegaconf import DictConfig
 
 from ..errors import InputError
@@ -74,3 +74,17 @@ def continue_clock(seconds: float) -> None:
     """Continues from `seconds`; fairseq stops the meter when it loads a checkpoint, and logs 0 from then on."""
     if clock() is not None:
         clock().start_time = time.perf_counter() - seconds
+
+
+def start_clock() -> None:
+    """Starts it from 0 if a checkpoint has stopped it and has no seconds, or --reset-dataloader keeps them from us."""
+    if clock() is not None and clock().start_time is None:
+        continue_clock(0.0)
+
+
+def close_other_logs() -> None:
+    """Closes --log-file but once: fairseq opens it again in each epoch, and would write each line as often."""
+    logs = [handler for handler in progress_bar.logger.handlers if isinstance(handler, logging.FileHandler)]
+    for log in logs[:-1]:
+        progress_bar.logger.removeHandler(log)
+        log.close()

@@ -56,6 +56,7 @@ from unit.examples.support import option, plan
             {"typed": "--restore-file x"},
             ["--restore-file: fairseq would do so whenever", "--continue-once"],
         ),
+        ("g2p.sh", {"typed": "--disable-validation"}, ["--disable-validation: the best checkpoint translates"]),
         ("multi30k.sh", {"typed": "--reset-optimizer"}, ["--reset-optimizer: fairseq would do so whenever"]),
         ("multi30k.sh", {"typed": "--no-save"}, ["--no-save: a run that is interrupted could not continue; omit it"]),
         ("multi30k.sh", {"typed": "--save-async"}, ["--save-async: fairseq needs iopath for it"]),

@@ -26,6 +26,16 @@ def test_time_that_was_spent_twice_counts_twice(tmp_path):
     assert record.training(log)["seconds"] == 210  # 220, but for what ran until the first line after the restart
 
 
+def test_seconds_of_weeks_and_of_a_line_that_was_cut(tmp_path):
+    log = tmp_path / "train.log"
+    cut = LINE.format(update=1, wall=23)[:-1]  # by a kill; the next start appends to it
+    log.write_text(
+        f"{cut}2026-07-01 09:00:00 | INFO | x | x\n"
+        + "".join(LINE.format(update=number, wall=f"{number * 1e5:g}") for number in range(2, 14))
+    )
+    assert record.training(log)["seconds"] == 1_300_000
+
+
 def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_path):
     log = tmp_path / "train.log"
     valid = "| INFO | valid | epoch 001 | valid on 'valid' subset | loss 4 | bleu 7.5 | num_updates 15\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fairseq import checkpoint_utils
 from fairseq.data import FairseqDataset
-from fairseq.logging import metrics
+from fairseq.logging import metrics, progress_bar
 from omegaconf import OmegaConf
 
 from user_dir.errors import InputError
@@ -105,4 +105,18 @@ def test_the_clock_goes_on(new_task, options):
     task.set_checkpoint_dict({"seconds": 100.0})
     assert 100 < seconds_so_far() < 200
     assert 100 < task.get_checkpoint_dict()["CheckedTranslationTask"]["seconds"] < 200
+    metrics.load_state_dict(metrics.state_dict())
+    task.begin_epoch(2, None)  # the checkpoint had no seconds
+    assert 0 < seconds_so_far() < 100
     metrics.reset()
+
+
+def test_a_line_is_written_once_in_each_epoch(new_task, options, tmp_path):
+    """fairseq opens --log-file in each epoch."""
+    task, log = new_task(), tmp_path / "log"
+    task.cfg = options()
+    for epoch in (1, 2, 3):
+        progress = progress_bar.progress_bar([], log_format="simple", log_file=str(log), epoch=epoch)
+        task.begin_epoch(epoch, None)
+        progress.print({"loss": 1}, tag="train")
+    assert [line.count("loss 1") for line in log.read_text().splitlines()] == [1, 1, 1]

@@ -40,6 +40,8 @@ def read_line(line: str) -> tuple[str, dict] | None:
         values = {name: number(value) for name, value in named}
     else:
         return None
+    if kind == "train" and "wall" not in values:  # a validation on the training set
+        kind = "valid on train"
     updates = values.get("num_updates")
     return (kind, values) if isinstance(updates, float) and updates.is_integer() else None
 

@@ -36,6 +36,17 @@ def test_lines_of_a_real_log(tmp_path):
     assert log["valid"][100]["ppl"] == 117.52 and math.isnan(log["valid"][100]["wall"])
 
 
+@pytest.mark.parametrize("log_format", ["simple", "json"])
+def test_a_validation_on_the_training_set_is_no_epoch(fairseq_log, steps, tmp_path, log_format):
+    """--valid-subset valid,train."""
+    fairseq_log(tmp_path / "train.log", log_format, steps)
+    with (tmp_path / "train.log").open("a") as log:
+        validation = {"simple": "epoch 001 | valid on 'train' subset | loss 1 | num_updates 110\n"}
+        log.write(validation.get(log_format, '{"epoch": 1, "train_loss": "1", "train_num_updates": "110"}\n'))
+    found = read_log(tmp_path / "train.log")
+    assert found["train"][110]["loss"] == steps["train"][110]["loss"] and found["valid on train"][110]["loss"] == 1
+
+
 def test_resumed_training(tmp_path):
     path = tmp_path / "train.log"
     line = '{"epoch": 1, "update": 0.1, "loss": "%d", "num_updates": "%d", "wall": "%d"}\n'
