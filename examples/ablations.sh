@@ -24,9 +24,9 @@ if [[ " $* " == *" --dry-run "* ]]; then
   dry_run=yes INSTALL=no
   python() { "${PYTHON:-python3}" "$@"; }
 fi
-. "$(dirname "$0")/install/environment.sh"
 [ -z "${MIRROR:-}" ] || export MIRROR=$(realpath "$MIRROR")
-cd "$project"
+cd "$(dirname "$0")/.."
+. examples/install/environment.sh
 
 name=${1:-}
 [[ $name == [a-z]* ]] || fail "name a table: $(python user_dir/tools/shared/paper_tables.py)"

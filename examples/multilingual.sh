@@ -14,9 +14,7 @@ case $target in
   mul) source=en ;;
   *) echo "multilingual.sh: TARGET=$target: choose en or mul" >&2; exit 1 ;;
 esac
-corpus=ted dataset=ted.$source-$target.$MERGES
 . "$(dirname "$0")/shared/ted.sh"
-. "$(dirname "$0")/recipe.sh"
 
 join() {  # source and target language, folder to write to, languages
   local part language
@@ -33,7 +31,6 @@ join() {  # source and target language, folder to write to, languages
     done
   ) 9<> "$3.lock"
 }
-helpers+=(lock join)
 
 prepare() {
   local language texts=$data.texts options=()
@@ -60,7 +57,7 @@ score_languages() {  # target language, folder of the texts, translations, langu
   done
   printf '| |%s\n| --- |%s\n| %s |%s\n\n%s' "$head" "$marks" "$3" "$cells" "$signatures"
 }
-helpers+=(score_languages)
+helpers+=(lock join score_languages)
 
 score() {
   run show_and_keep "$run/score.txt" score_languages "$target" "$data.texts" "$run/translations.$target" $languages

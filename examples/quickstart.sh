@@ -86,13 +86,13 @@ stage() {  # title, step [remedy if it fails]: runs it and notes its time
 }
 
 extras=plot,ctranslate2
+cd "$project"
 if [ -n "$dry_run" ]; then
   declare -f "${helpers[@]}"
 else
   silent=yes
   . "$project/examples/install/environment.sh"
 fi
-cd "$project"
 
 stage "prepare the corpus: $data" prepare "; another corpus, from another server: CORPUS=bible SOURCE=de $0"
 open_run

@@ -185,7 +185,7 @@ running+=(--distributed-world-size "$workers")
 if [ "$workers" -gt 1 ]; then
   port=29500
   # Other runs may train on the same host.
-  if [ "$NODES" = 1 ]; then port=$((20000 + $(cksum <<< "$run" | cut -d ' ' -f 1) % 12000)); fi
+  if [ "$NODES" = 1 ]; then port=$((20000 + $(cksum <<< "$project/$run" | cut -d ' ' -f 1) % 12000)); fi
   MASTER_PORT=${MASTER_PORT:-$port}
   at_least 1 MASTER_PORT
   launch=(torchrun --nnodes "$NODES" --node-rank "$NODE_RANK" --nproc-per-node "$PROCESSES"

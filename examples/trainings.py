@@ -44,7 +44,8 @@ class Training(NamedTuple):
 
 
 def read_table() -> dict[str, dict]:
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return {name: table.get(group.get("like"), {}) | group for name, group in table.items()}
 
 
 def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:

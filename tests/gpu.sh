@@ -20,7 +20,7 @@ if [ -n "${SITE:-}" ]; then
   export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(realpath "$SITE"):$project"
 fi
 extras=dev
-. "$project/examples/install/environment.sh"
 cd "$project"
+. examples/install/environment.sh
 case ${1:--} in -*) set -- python tests/gpu.py "$@" ;; esac
 "$@"

@@ -4,8 +4,8 @@
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 extras=dev
-. "$(dirname "$0")/../examples/install/environment.sh"
-cd "$project"
+cd "$(realpath "$(dirname "$0")/..")"
+. examples/install/environment.sh
 ruff check --quiet --config tests/ruff.toml .
 # Two torch processes with two threads each slow each other down tenfold on two cores, so each gets one thread.
 export OMP_NUM_THREADS=1

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 
@@ -63,6 +64,8 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
     with folder_beside(path) as folder:
         partial = pathlib.Path(folder, path.name)
         save(partial)
+        if path.exists():
+            shutil.copymode(path, partial)  # others may not be allowed to read it
         partial.replace(path)
 
 

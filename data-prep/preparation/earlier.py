@@ -1,13 +1,9 @@
 """An earlier preparation, whose tokenisation, subwords and dictionaries other text is to share (--like)."""
 
-import itertools
 import json
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from .binarising import UNKNOWN
-from .corpora import PARTS
 from .errors import PreparationError
 from .text import sha256
 
@@ -75,13 +71,3 @@ class Earlier:
                 was = "without it" if value is False else f"with {value}"
                 raise PreparationError(f"{option}: --like {self.folder} was prepared {was}; omit this option")
             setattr(options, name, value)
-
-
-def report_unknown(totals: dict, extended: bool) -> None:
-    """Prints how many subwords the dictionaries lack, by part, and what to do if they are not `extended`."""
-    sums = {part: Counter() for part in PARTS}
-    for part, language in itertools.product(PARTS, totals["dictionaries"]):
-        sums[part].update(totals[f"{part}.{language}"])
-    shares = ", ".join(f"{sums[part][UNKNOWN]:,} of {sums[part]['subwords']:,} in {part}" for part in PARTS)
-    remedy = "; --new-characters adds entries for those in train"
-    print(f"<unk>: {shares}{remedy if sums['train'][UNKNOWN] and not extended else ''}")

@@ -24,7 +24,7 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
     except PreparationError as error:
         message = str(error)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             message = "no disk space left; free some and run the command again to continue"
         elif error.errno == errno.EEXIST:
             message = f"{error.filename}: a file of this name exists; name another folder"

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,8 +85,8 @@ def download_verified(remote: Remote, file: Path) -> Path:
             download(url, partial, remote, session)
         except requests.RequestException as error:
             raise PreparationError(
-                f"{remote.name}: the download from {url} failed ({reason(error)}); run the command again to continue, "
-                f"or {REMEDY}"
+                f"{remote.name}: the download from {unsigned(url)} failed ({reason(error)}); run the command again to "
+                f"continue, or {REMEDY}"
             ) from None
     try:
         verify(partial, remote)
@@ -157,6 +158,8 @@ def package_url(remote: Remote, session: requests.Session, index: str | None) ->
     """The address of a package's file in pip's configured index."""
     import pypi_simple  # here, because it takes a second and is rarely needed
 
+    if index and not remote.sha256:
+        refuse_insecure([index], remote)
     with pypi_simple.PyPISimple(index or pypi_simple.PYPI_SIMPLE_ENDPOINT, session=session) as client:
         try:
             packages = client.get_project_page(remote.package, timeout=(15, 60)).packages
@@ -173,10 +176,11 @@ def package_url(remote: Remote, session: requests.Session, index: str | None) ->
 
 def pip_settings() -> dict[str, str]:
     """pip's options by name; its environment variables (`:env:`) override its files."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
+    command = [sys.executable, "-P", "-m", "pip", "config", "list"]  # -P: no pip.py of the current folder
     listing = subprocess.run(command, capture_output=True, text=True).stdout  # empty without pip
     lines = sorted((line for line in listing.splitlines() if "=" in line), key=lambda line: line.startswith(":env:"))
-    return {key.rpartition(".")[2]: value.strip("'\"") for key, _, value in (line.partition("=") for line in lines)}
+    pairs = ((key.rpartition(".")[2], value.strip("'\"")) for key, _, value in (line.partition("=") for line in lines))
+    return {name: value for name, value in pairs if value}  # with cert='', which pip ignores, nothing would be verified
 
 
 def reason(error: Exception) -> str:
@@ -184,4 +188,9 @@ def reason(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ or cause.__context__:
         cause = cause.__cause__ or cause.__context__
-    return str(cause).split(">: ")[-1].replace("\n", " ")[:200]
+    return unsigned(str(cause).split(">: ")[-1].replace("\n", " "))[:200]
+
+
+def unsigned(text: str) -> str:
+    """The text without the name and password in the address of a private index."""
+    return re.sub(r"//[^/\s]*@", "//", text)

@@ -12,10 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import subwords
-from .binarising import import_fairseq, make_data_bin
+from .binarising import UNKNOWN, import_fairseq, make_data_bin
 from .cleaning import Cleaner, remedy, without_repeats
 from .corpora import PARTS, Corpus, LocalFiles, OwnFiles
-from .earlier import Earlier, report_unknown
+from .earlier import Earlier
 from .errors import PreparationError
 from .extracting import extract, extract_as_published
 from .locking import locked
@@ -251,6 +251,17 @@ def report(raw: dict, clean: dict) -> None:
     few = " and ".join(f"{part} has {raw[part]:,}" for part in ("valid", "test") if raw[part] < FEW)
     if few:
         warn(f"{few} pairs, too few to choose a checkpoint or to compare scores; give more text, or --valid and --test")
+
+
+def report_unknown(totals: dict, extended: bool) -> None:
+    """Prints how many subwords the dictionaries lack, by part, and what to do if they are not `extended`."""
+    sums = {part: Counter() for part in PARTS}
+    for part in PARTS:
+        for language in totals["dictionaries"]:
+            sums[part].update(totals[f"{part}.{language}"])
+    shares = ", ".join(f"{sums[part][UNKNOWN]:,} of {sums[part]['subwords']:,} in {part}" for part in PARTS)
+    remedy = "; --new-characters adds entries for those in train"
+    print(f"<unk>: {shares}{remedy if sums['train'][UNKNOWN] and not extended else ''}")
 
 
 def warn(message: str) -> None:

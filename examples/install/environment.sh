@@ -4,7 +4,7 @@
 # `python` of PATH without changes, on a machine that has no access to a package index.
 
 unset CDPATH  # with it `cd` would print, or lead elsewhere
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 extras=${extras:-}
 tested=$project/examples/install/constraints.txt
 torch_version=2.13.0
@@ -74,19 +74,19 @@ install_project() {
   local missing=
   python -m pip show -q fairseq-fixed 2>/dev/null || missing=yes
   [ -z "$missing" ] || require_compiler
-  local constraints; constraints=$(mktemp)
+  local folder; folder=$(mktemp -d)
+  local constraints=$folder/constraints
   cp "$tested" "$constraints"
   if [ -z "$own_environment" ]; then  # keep the packages of a user's environment
     python -m pip list --format=freeze | sed 's/==.*//; s/_/[-_]/g; s/$/==/; s/^/^/' > "$constraints.kept"
     grep -vif "$constraints.kept" "$tested" > "$constraints" || true
-    rm "$constraints.kept"
   fi
   echo "== installing into $(python -c 'import sys; print(sys.prefix)'): torch"
   install_torch
   [ -z "$missing" ] || install_fairseq "$constraints"
   echo "== installing this project"
   python -m pip install -q --no-build-isolation -c "$constraints" -e "$project${extras:+[$extras]}"
-  rm "$constraints"
+  rm -r "$folder"
 }
 
 if [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ]; then
@@ -110,7 +110,9 @@ note=$environment/fairseq-transformer-variants  # .EXTRAS.installed, "" among th
 installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
 
 if ! installed; then
-  mkdir -p "$environment"
+  mkdir -p "$environment" 2>/dev/null && [ -w "$environment" ] ||
+    fail "$environment cannot be written: clone the project into a folder of your own, or, if the active environment" \
+      "has all packages, use it as it is: INSTALL=no $0"
   {
     # If two scripts are started together, the second one waits until everything is installed.
     PYTHONPATH=$project/data-prep "$interpreter" -m preparation.locking 9 "$environment" "${SUPERVISOR:-$$}"

@@ -23,7 +23,7 @@
 #   reference=(...)         options of user_dir.tools.score
 
 . "$(dirname "${BASH_SOURCE[0]}")/supervised.sh"
-from=$PWD project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+from=$PWD project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -184,7 +184,7 @@ check_options() {  # before a preparation that may take hours
   local i given said status=0
   [ ${#further[@]} != 0 ] && [ ! -e "$data/data-bin" ] || return 0
   said=$(fairseq-train "$data/data-bin" --user-dir user_dir --task checked_translation --distributed-world-size 1 \
-    --save-dir "${TMPDIR:-/tmp}" "${training[@]}" "${further[@]}" 2>&1) || status=$?
+    --save-dir /dev/null "${training[@]}" "${further[@]}" 2>&1) || status=$?  # fairseq would write a file there
   [ $status != 2 ] || fail "${said##*$'\n'}"  # of fairseq-train's parser; with 1 it misses the data
   for i in "${!further[@]}"; do
     case ${further[i]} in
@@ -231,6 +231,7 @@ record() {  # also for train.py and user_dir.tools.compare
 
 last_file_of() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do
   case $1 in
+    prepare) [ -w "$data" ] || echo "$data/data-bin" ;;  # of another user, such as a teacher
     train) echo "$run/trained" ;;
     average)  # a deleted average is made again, if its checkpoints are there
       [ ! -e "$run/average.pt" ] && has_checkpoints || echo "$run/translations.$target" ;;
@@ -246,7 +247,10 @@ step() {  # name [remedy if it fails]
   local status output=""
   [ -n "$silent" ] || printf '\n# %s\n' "$1"
   ! done_before "$(last_file_of "$1")" || return 0
-  [ "$1" != prepare ] || [ -n "$dry_run" ] || check_options
+  if [ "$1" = prepare ] && [ -z "$dry_run" ]; then
+    refuse_unwritable "$data" "clone the project into a folder of your own"
+    check_options
+  fi
   # `( ... ) || ...` would continue after a failing command: the shell ignores `set -e` within a condition.
   set +e
   (set -e; "$1")
@@ -284,25 +288,24 @@ forget_translations() {  # of an earlier checkpoint, or of other ones, that STEP
   rm -f "$run"/{average.pt,"translations.$target",generate.log,score.txt,run.json}
 }
 
-refuse_another_run() {
-  [ ! -f "$run" ] || fail "$run is a file; name another folder: OUTPUT=..."
-  local there=$run
+refuse_unwritable() {  # folder that may not exist yet, remedy
+  local there=$1
   while [ ! -e "$there" ]; do there=$(dirname "$there"); done
-  [ -w "$there" ] || fail "$there cannot be written; name another folder: OUTPUT=..."
+  [ -w "$there" ] || fail "$(realpath "$there") cannot be written; $2"
+}
+
+refuse_another_run() {
+  local other="name another folder: OUTPUT=..."
+  [ ! -f "$run" ] || fail "$run is a file; $other"
+  refuse_unwritable "$run" "$other"
   [ "$host" != 0 ] || begun || return 0  # other hosts join a training that may have no checkpoint yet
-  if [ -e "$run/options" ] && [ "$(cat "$run/options")" != "$(options)" ]; then
-    fail "$run contains a run with other options (see $run/options); name another folder: OUTPUT=..."
-  fi
-  if [ -s "$run/batch" ] && [ "$(cat "$run/batch")" != "${BATCH:-}" ]; then
-    fail "$run contains a run with BATCH=$(cat "$run/batch"); name another folder: OUTPUT=..."
-  fi
-  if [ -e "$run/trained" ] && [ -s "$run/chosen" ] && [ "$(cat "$run/chosen")" != "${chosen:-}" ]; then
-    fail "$run was trained for $(cat "$run/chosen"); name another folder: OUTPUT=..."
-  fi
-  if [ -e "$run/trained" ] && [ -n "$precision" ] && [ -s "$run/precision" ] &&
-    [ "$(cat "$run/precision")" != "$precision" ]; then
-    fail "$run was trained with --autocast $(cat "$run/precision"); name another folder: OUTPUT=..."
-  fi
+  differs() { [ -s "$run/$1" ] && [ "$(cat "$run/$1")" != "$2" ]; }  # file of the run, what it would be now
+  ! differs options "$(options)" || fail "$run contains a run with other options (see $run/options); $other"
+  ! differs batch "${BATCH:-}" || fail "$run contains a run with BATCH=$(cat "$run/batch"); $other"
+  [ -e "$run/trained" ] || return 0
+  ! differs chosen "${chosen:-}" || fail "$run was trained for $(cat "$run/chosen"); $other"
+  [ -z "$precision" ] || ! differs precision "$precision" ||
+    fail "$run was trained with --autocast $(cat "$run/precision"); $other"
 }
 
 open_run() {  # before anything is written to the folder

@@ -69,6 +69,14 @@ def test_another_python_than_the_active_environments(checkout):
     assert done.returncode == 1 and f"{checkout}/gone is active, and python is that of {sys.prefix}" in done.stderr
 
 
+def test_a_read_only_checkout(checkout):
+    """As a teacher's, for which a file stands here: root may write everywhere."""
+    (checkout / ".venv").touch()
+    done = source(checkout)
+    assert done.returncode == 1 and done.stderr.endswith(f"as it is: INSTALL=no {checkout}/script.sh\n"), done.stderr
+    assert "/.venv cannot be written: clone the project" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_an_active_environment_without_pip(checkout):
     """As uv makes it."""
     environment = checkout / "active"

@@ -107,6 +107,26 @@ def test_no_command_runs_what_a_checkpoint_pickles(invoke, good, marker, tmp_pat
     assert re.search("Weights only load failed|not a readable fairseq checkpoint", line)
 
 
+class Made:
+    """Loaded as pickle loads it, it is what this call returns, with that state."""
+
+    def __init__(self, *reduced):
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def test_no_array_is_of_addresses(good, tmp_path):
+    """numpy would take numbers for addresses of objects, and call what is there."""
+    objects = Made(np.dtype, ("O8", False, True))
+    forged = Made(np.dtype, ("i8", False, True), (3, "<", (objects, (1,)), None, None, 8, 1, 0))
+    for dtype in (objects, forged):
+        torch.save({**good, "extra_state": Made(np.ndarray, ((), dtype, b"A" * 8))}, tmp_path / "bad.pt")
+        with pytest.raises(InputError, match="not a readable fairseq checkpoint"):
+            load(tmp_path / "bad.pt")
+
+
 def legacy(state, path):
     torch.save(state, path, _use_new_zipfile_serialization=False)
 

@@ -67,6 +67,9 @@ def test_who_may_read_it(tmp_path):
     write(tmp_path / "x.en", lambda partial: partial.write_text(""))
     (tmp_path / "plain").write_text("")
     assert stat.S_IMODE((tmp_path / "x.en").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+    (tmp_path / "x.en").chmod(0o600)  # it stays private when it is written again
+    write(tmp_path / "x.en", lambda partial: partial.write_text(""))
+    assert stat.S_IMODE((tmp_path / "x.en").stat().st_mode) == 0o600
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="there is no /proc")

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import pathlib
+import pickle
 
 import numpy as np
 import torch
@@ -25,6 +26,33 @@ def refuse_bypassing_fairseq() -> None:
         )
 
 
+class Counts(np.ndarray):
+    """An array in a checkpoint. numpy's own would take any state of a dtype, also one by which numbers are addresses of
+    objects, whose code would run."""
+
+    def __new__(cls, *_):
+        return super().__new__(cls, 0)
+
+    def __setstate__(self, state):
+        version, shape, kind, *content = state
+        super().__setstate__((version, shape, kind.dtype, *content))
+
+    def __reduce__(self):
+        return np.asarray(self).__reduce__()
+
+
+class Kind:
+    """The dtype of such an array: whole numbers or floats, in this machine's order of bytes."""
+
+    def __init__(self, name, *_):
+        if name not in ("i8", "f8"):
+            raise pickle.UnpicklingError(f"an array of {name}")
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state):
+        pass
+
+
 def allow_fairseq_checkpoints() -> None:
     """Allows torch.load the other contents of fairseq's translation checkpoints: argparse.Namespace and numpy arrays.
 
@@ -32,5 +60,5 @@ def allow_fairseq_checkpoints() -> None:
     checkpoint must not be able to run code.
     """
     reconstruct = np.zeros(1).__reduce__()[0]  # its module depends on the version of numpy
-    types = [type(np.dtype(name)) for name in ("int64", "float64")]
-    torch.serialization.add_safe_globals([argparse.Namespace, reconstruct, np.ndarray, np.dtype, *types])
+    arrays = [(Counts, f"{made.__module__}.{made.__qualname__}") for made in (np.ndarray, reconstruct)]
+    torch.serialization.add_safe_globals([argparse.Namespace, *arrays, (Kind, "numpy.dtype")])

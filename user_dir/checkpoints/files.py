@@ -88,9 +88,7 @@ def refuse_shared_ffn(branch_ffn: str | None) -> None:
 def without_training_state(state: dict) -> dict:
     """`state` without the optimizer's state, which would not belong to changed parameters."""
     state["last_optimizer_state"] = None
-    # fairseq's exponential moving average of the last checkpoint does not belong to them, either.
-    state.get("extra_state", {}).pop("ema", None)
-    state.get("extra_state", {}).pop("ema_fp32_params", None)
-    # --finetune-from-model would count it for --stop-time-hours.
-    state.get("extra_state", {}).pop("previous_training_time", None)
+    # Nor would the moving average; --finetune-from-model would count the time for --stop-time-hours.
+    for name in ("ema", "ema_fp32_params", "previous_training_time"):
+        state.get("extra_state", {}).pop(name, None)
     return state

@@ -22,7 +22,6 @@ two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 wher
 the difference without its sign, its p of equal systems is about .43, not .5.
 """
 
-import logging
 import pathlib
 
 from ..files import refuse_output, write_text
@@ -50,7 +49,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help=help)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
     args = parser.parse_args(arguments)
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # fairseq's import enables its debugging messages
     new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
     refuse_output(args.output)
     output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output

@@ -12,6 +12,7 @@ from torch import nn
 from ..checkpoints.files import OF_THE_FUNCTION, load, saved_options
 from ..config import VariantConfig, own_options
 from ..errors import InputError, flag
+from .input import arch_of
 from .last_checkpoint import chosen
 
 
@@ -55,10 +56,11 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     They have to have the same names and shapes, those that `model` shares have to be equal, and the options that give
     them their meaning have to be the same.
     """
-    differ = other_options(state, model)
-    known = {*VariantConfig.__annotations__, *saved_options(state, "model")}  # an LSTM has no heads
+    saved = argparse.Namespace(**saved_options(state, "model"))
+    known = {*VariantConfig.__annotations__, *vars(saved)}  # an LSTM has no heads
+    arch, differ = arch_of(saved), other_options(saved, model)
     others = [f" {flag(name)} {there}" for name, (there, _) in differ.items() if there is not None and name in known]
-    another = f"{path} holds another model ({arch_of(state)}{''.join(others)})"
+    another = f"{path} holds another model ({arch}{''.join(others)})"
     if options.ddp_backend != "fully_sharded":  # with which parameters have other names
         refuse_other_parameters(another, state["model"], model)
     changed = differ.keys() - VariantConfig.__annotations__.keys() | differ.keys() & {*OF_THE_FUNCTION}
@@ -82,18 +84,12 @@ def refuse_other_parameters(another: str, saved: dict, model: nn.Module) -> None
             raise InputError(f"{another}: {first} and {name} differ in the checkpoint and are shared in this model")
 
 
-def arch_of(state: dict) -> str | None:
-    saved = saved_options(state, "model")
-    return saved.get("arch") or saved.get("_name")  # fairseq-hydra-train saves the latter only
-
-
-def other_options(state: dict, model: nn.Module) -> dict[str, tuple]:
-    """The value in `state` and that of `model`, by name, of each option of the function and of ours that differs."""
+def other_options(saved: argparse.Namespace, model: nn.Module) -> dict[str, tuple]:
+    """By name the values in the options `saved` and of `model`, of the options of the function and ours that differ."""
     cfg = getattr(model, "cfg", None)
     if not isinstance(cfg, TransformerConfig):  # another model of fairseq's
         return {}
-    saved = argparse.Namespace(**saved_options(state, "model"))
-    ARCH_CONFIG_REGISTRY.get(arch_of(state), lambda options: None)(saved)  # as fairseq does when it loads it
+    ARCH_CONFIG_REGISTRY.get(arch_of(saved), lambda options: None)(saved)  # as fairseq does when it loads it
     kind = type(cfg) if isinstance(cfg, VariantConfig) else VariantConfig  # a variant has more options
     there = kind.from_namespace(saved)
     names = dict.fromkeys([*own_options(kind), *OF_THE_FUNCTION])

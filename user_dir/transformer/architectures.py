@@ -24,11 +24,6 @@ def set_defaults(args, options: dict) -> None:
             setattr(args, name, value)
 
 
-def completed(args) -> bool:
-    """Whether `base_architecture` has set defaults in `args` before, as in a checkpoint: no user sets this to None."""
-    return getattr(args, "adaptive_softmax_cutoff", "") is None
-
-
 def add_family(name: str, family: Family, model: type = TransformerModel) -> None:
     """Registers `name`_SIZE as fairseq's --arch for every size, with the options of `family`."""
     FAMILIES[name] = family
@@ -42,7 +37,8 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
 
     @register_model_architecture(name, f"{name}_{size}")
     def architecture(args) -> None:
-        if completed(args):  # a checkpoint, perhaps saved before --branch-residual existed
+        # In a checkpoint base_architecture has set defaults before: no user sets this to None.
+        if getattr(args, "adaptive_softmax_cutoff", "") is None:  # it may be older than --branch-residual
             set_defaults(args, {"branch_residual": "none"})
             refuse_shared_ffn(getattr(args, "branch_ffn", None))
         # fairseq calls this twice before it trains: the second time, it must not seem to be such a checkpoint.

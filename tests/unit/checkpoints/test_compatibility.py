@@ -56,6 +56,8 @@ def test_counts_of_eval_bleu_load(tmp_path, counts):
     """With --eval-bleu fairseq's checkpoints hold arrays among the figures of the epoch."""
     torch.save({"extra_state": {"metrics": counts}}, tmp_path / "checkpoint.pt")
     assert np.array_equal(torch.load(tmp_path / "checkpoint.pt")["extra_state"]["metrics"], counts)
+    torch.save(torch.load(tmp_path / "checkpoint.pt"), tmp_path / "again.pt")  # which other programs can load
+    assert type(torch.load(tmp_path / "again.pt", weights_only=False)["extra_state"]["metrics"]) is np.ndarray
 
 
 def test_checkpoints_of_torch_before_1_6(tmp_path):

@@ -101,6 +101,20 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
     assert server.requested == [("/simple/thing/", None), ("/file", None)]
     with pytest.raises(PreparationError, match="package index .*--mirror"):
         fetching.fetch(remote(package="unknown", content=b"other"), tmp_path, None)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://index.example/simple")
+    with pytest.raises(PreparationError, match="http://index.example/simple is not https, and its checksum is unknown"):
+        fetching.fetch(fetching.Remote("thing-2.tar.gz", package="thing"), tmp_path, None)
+
+
+def test_pip_is_asked_as_it_would_answer(tmp_path, monkeypatch):
+    """An empty certificate is none, and a pip.py of the current folder is not pip."""
+    (tmp_path / "pip.py").write_text("print('global.cert=/other.pem')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_CERT", "")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    settings = PIP_SETTINGS()
+    assert settings["index-url"] == "https://index.example/simple"
+    assert settings.get("cert") not in ("", "/other.pem")
 
 
 # Fetches the file that its first argument is the repr of into the folder of the second.
@@ -130,8 +144,8 @@ def test_errors_of_the_network_are_one_line(server, tmp_path):
     with pytest.raises(PreparationError, match="404.*--mirror") as missing:
         fetching.fetch(remote(server.url + "/elsewhere"), tmp_path, None)
     with pytest.raises(PreparationError, match="Connection refused.*--mirror") as refused:
-        fetching.fetch(remote("http://127.0.0.1:1/file"), tmp_path, None)
-    assert "\n" not in f"{missing.value}{refused.value}"
+        fetching.fetch(remote("http://name:secret@127.0.0.1:1/file"), tmp_path, None)
+    assert "\n" not in f"{missing.value}{refused.value}" and "secret" not in str(refused.value)
 
 
 def test_a_full_disk_is_noticed_before_the_download(server, tmp_path, monkeypatch):

@@ -98,7 +98,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         done = started(*texts, "--dry-run", PREPARATION=f"--test {tmp_path}/test.fr {texts[1]}")
         folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
     assert len(folders) == 5
-    many = started(*texts, "--dry-run", PAIRS="100000").stdout  # to continue a model of so many pairs
+    many = started(*named, "--dry-run", cwd=tmp_path, PAIRS="100000").stdout  # to continue a model of so many pairs
     assert "vaswani_transformer_iwslt_de_en" in many and "--encoder-normalize-before" not in many
     assert "--save-interval-updates" not in many  # an epoch of this text is short
     wrong = started(*texts, "--dry-run", PAIRS="1e5")
