@@ -173,11 +173,11 @@ class ExportedTranslator(TextTranslator):
         translations, workers = {}, self.model.num_translators
         for _, similar in itertools.groupby(by_length, key=lambda number: len(sources[number]).bit_length()):
             numbers = [*similar]
-            longest = len(sources[numbers[-1]]) + 1  # with </s>, which fairseq counts
-            longest_output = min(int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output)
-            most = max(1, tokens_of_each(max_tokens, workers) // longest)
+            most = max(1, tokens_of_each(max_tokens, workers) // (len(sources[numbers[-1]]) + 1))
             step = min(batch_size or most, most) * workers
             for together in (numbers[start : start + step] for start in range(0, len(numbers), step)):
+                longest = len(sources[together[-1]]) + 1  # with </s>, which fairseq counts
+                longest_output = min(int(search["max_len_a"] * longest + search["max_len_b"]), self.longest_output)
                 with self.used(self.remedy):
                     results = self.model.translate_batch(
                         [sources[number] for number in together],

@@ -145,6 +145,15 @@ def test_another_first_word(models, new_task, batch):
     assert words(found) != words(ours.generate([model], {"net_input": batch}))
 
 
+def test_diverse_beams_of_numbered_sentences(models, new_task, batch):
+    """fairseq would take their numbers in the data, which fairseq-generate passes, for rows of the batch."""
+    (model,) = models()
+    searches = new_task().build_generator([model], argparse.Namespace(beam=4, max_len_b=12, diverse_beam_groups=2))
+    expected = searches.generate([model], {"net_input": batch})
+    for numbers in ([9, 13, 7, 11, 8], [4, 3, 2, 1, 0]):
+        assert_same(searches.generate([model], {"net_input": batch, "id": torch.tensor(numbers)}), expected)
+
+
 SOME = [LEFT_TO_FAIRSEQ[name] for name in ("n-grams", "diverse beams", "forced prefix")]
 
 

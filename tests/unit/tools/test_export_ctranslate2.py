@@ -81,7 +81,7 @@ def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
 
 
 def test_longest_outputs(folder):
-    """50 subwords more than the longest row of like length, and </s>: a long one leaves others as they are."""
+    """50 subwords more than the longest row of the batch, of like length, and </s>: others leave it as it is."""
     translator, given = ExportedTranslator(folder), []
 
     def translate_batch(sources, max_decoding_length, **_):
@@ -91,6 +91,9 @@ def test_longest_outputs(folder):
     translator.model = types.SimpleNamespace(translate_batch=translate_batch, num_translators=1)
     assert len(translator.best(["a " * length for length in (3, 200, 2)], 1)) == 3
     assert given == [([2, 3], 54), ([200], 251)]
+    given.clear()
+    translator.best(["a a a", "a a"], 1, batch_size=1)
+    assert given == [([2], 53), ([3], 54)]
 
 
 @pytest.mark.parametrize(
