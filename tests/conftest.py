@@ -19,10 +19,11 @@ from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 
 from support import EOS, PAD, SMALL, build_model, run, save_checkpoint, write_toy_data
 
-# No GPU, and nothing that the shell exports for recipes; bash complains of a locale that is not installed.
-for name in {*VARIABLES} - {"OMP_NUM_THREADS"}:
+# No GPU, and nothing that the shell exports for recipes; bash complains of a locale that is not installed. Git has no
+# hooks and signatures of the user, and Python no colours.
+for name in {*VARIABLES, "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"} - {"OMP_NUM_THREADS"}:
     os.environ.pop(name, None)
-os.environ |= {"CUDA_VISIBLE_DEVICES": "", "LC_ALL": "C.UTF-8"}
+os.environ |= {"CUDA_VISIBLE_DEVICES": "", "LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOBAL": "/dev/null", "PYTHON_COLORS": "0"}
 
 # Commands that tests end take these signals as at a terminal, also where the tests run under nohup or behind &.
 if threading.current_thread() is threading.main_thread():

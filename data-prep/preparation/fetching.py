@@ -177,7 +177,8 @@ def package_url(remote: Remote, session: requests.Session, index: str | None) ->
 def pip_settings() -> dict[str, str]:
     """pip's options by name; its environment variables (`:env:`) override its files."""
     command = [sys.executable, "-P", "-m", "pip", "config", "list"]  # -P: no pip.py of the current folder
-    listing = subprocess.run(command, capture_output=True, text=True).stdout  # empty without pip
+    env = {**os.environ, "PIP_QUIET": "0"}  # else a quiet pip lists nothing
+    listing = subprocess.run(command, env=env, capture_output=True, text=True).stdout  # empty without pip
     lines = sorted((line for line in listing.splitlines() if "=" in line), key=lambda line: line.startswith(":env:"))
     pairs = ((key.rpartition(".")[2], value.strip("'\"")) for key, _, value in (line.partition("=") for line in lines))
     return {name: value for name, value in pairs if value}  # with cert='', which pip ignores, nothing would be verified

@@ -108,8 +108,8 @@ def test_the_line_is_all_that_python_adds(command, copies, tmp_path, more, words
     """As a person sees it: no traceback, and exit status 1."""
     (tmp_path / "file").write_text("precious")
     (tmp_path / "locked").mkdir(mode=0o500)
-    more = f"--user-dir {PROJECT}/user_dir --arch {PLAIN}_tiny {more}"
-    done = command("fairseq-train", copies, *more.split(), cwd=tmp_path, ok=False)
+    places = ["--user-dir", PROJECT / "user_dir", "--arch", f"{PLAIN}_tiny"]
+    done = command("fairseq-train", copies, *places, *more.split(), cwd=tmp_path, ok=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr and re.search(words, done.stderr.splitlines()[-1])
     assert (tmp_path / "file").read_text() == "precious"
 

@@ -81,14 +81,14 @@ def test_same_losses_as_stock_fairseq(command, copies, tmp_path):
     options += " --max-update 12 --log-interval 1"
     trainer = " ".join(TRAINING)
     fairseqs = trainer.replace("fused_", "").replace("checked_", "").replace(" --branch-frozen-updates 0", "")
-    ours = f"--user-dir {PROJECT / 'user_dir'} {trainer} --arch"
-    for words in (
-        f"{ours} vaswani_transformer_tiny",
-        f"{ours} transformer_tiny",
-        f"{fairseqs} --arch transformer_tiny",
+    ours = ["--user-dir", PROJECT / "user_dir"]
+    for places, words in (
+        (ours, f"{trainer} --arch vaswani_transformer_tiny"),
+        (ours, f"{trainer} --arch transformer_tiny"),
+        ([], f"{fairseqs} --arch transformer_tiny"),
     ):
         folder = tmp_path / str(len(losses))
-        done = command("fairseq-train", copies, "--save-dir", folder, *words.split(), *options.split())
+        done = command("fairseq-train", copies, "--save-dir", folder, *places, *words.split(), *options.split())
         losses.append([float(loss) for loss in re.findall(r"loss=([\d.]+)", done.stderr + done.stdout)])
     assert losses[0] == losses[1] == pytest.approx(losses[2], abs=0.0011) and len(losses[0]) >= 12
 

@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-parameter-table", __doc__)
     size = "joint vocabulary size (default: %(default)s)"
     parser.add_argument("--vocabulary", type=positive, default=37000, metavar="V", help=size)
-    parser.add_argument("--cost", action="store_true", help="add what training costs; it takes a minute")
+    parser.add_argument("--cost", action="store_true", help="add what training costs; it takes minutes")
     args = parser.parse_args(arguments)
     if args.vocabulary < (least := len(Dictionary())):
         parser.error(f"--vocabulary {args.vocabulary}: give at least {least}, fairseq's own symbols")

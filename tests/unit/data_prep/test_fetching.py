@@ -107,10 +107,11 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
 
 
 def test_pip_is_asked_as_it_would_answer(tmp_path, monkeypatch):
-    """An empty certificate is none, and a pip.py of the current folder is not pip."""
+    """An empty certificate is none, a quiet pip answers, and a pip.py of the current folder is not pip."""
     (tmp_path / "pip.py").write_text("print('global.cert=/other.pem')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_CERT", "")
+    monkeypatch.setenv("PIP_QUIET", "1")
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
     settings = PIP_SETTINGS()
     assert settings["index-url"] == "https://index.example/simple"

@@ -11,7 +11,7 @@ EXAMPLES = PROJECT / "examples"
 
 
 def bash(*words, env=None, cwd=None):
-    env = {"PATH": os.environ["PATH"], **(env or {})}
+    env = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "", **(env or {})}  # whatever GPUs there are here
     return subprocess.run(["bash", *words], env=env, cwd=cwd, capture_output=True, text=True)
 
 

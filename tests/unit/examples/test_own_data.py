@@ -83,7 +83,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     text = started(*texts, "--dry-run", CHOOSE="bleu").stdout
     assert "--eval-tokenized-bleu" in text and "--eval-bleu-detok" not in text
     texts[1] = texts[1].rename(tmp_path / "mine.pt_BR")
-    folders = set()
+    folders, project = set(), bash("-c", 'printf %q "$PWD"', env={"LC_ALL": "C"}, cwd=PROJECT).stdout
     for place, preparation in (("a", ""), ("b", ""), ("b", "--lowercase")):  # a model's data are not replaced
         (tmp_path / place).mkdir(exist_ok=True)
         for text in texts:
@@ -91,7 +91,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         named = [f"{place}/{text.name}" for text in texts]
         done = started(*named, "--dry-run", cwd=tmp_path, PREPARATION=preparation)
         folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", done.stdout)[1])
-        assert f"\ncd {PROJECT}\n" in done.stdout  # the command after it names the run from there
+        assert f"\ncd {project}\n" in done.stdout  # the command after it names the run from there
     assert len(folders) == 3
     for content in ("one\n", "another\n"):  # of a file that the preparation reads
         (tmp_path / "test.fr").write_text(content)

@@ -182,7 +182,7 @@ def test_processors_of_one_name_are_told_apart(tmp_path):
 
 def test_the_commit_is_not_that_of_a_folder_around_it(tmp_path, monkeypatch):
     """Here a download without .git lies in the user's own repository."""
-    for words in ("init -q", "-c user.name=a -c user.email=a -c commit.gpgsign=false commit -q --allow-empty -m a"):
+    for words in ("init -q", "-c user.name=a -c user.email=a commit -q --allow-empty -m a"):
         subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", *words.split()], check=True)
     monkeypatch.setattr(record, "PROJECT", tmp_path)
     assert re.fullmatch("[0-9a-f]{40}", record.commit())

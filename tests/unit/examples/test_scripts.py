@@ -54,7 +54,7 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     (tmp_path / "there").mkdir()
     git = ["git", "-C", "there", "--git-dir=.git"]  # none that a hook names in GIT_DIR
     subprocess.run([*git, "init", "-q"], **run)
-    identity = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false"]
+    identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
     subprocess.run([*git, *identity, "commit", "-q", "--allow-empty", "-m", "x"], **run)
     defined = definitions("lock", "make_once")
     one = f"make_once {tmp_path}/here git clone --depth 1 file://{tmp_path}/there"
@@ -73,7 +73,7 @@ def test_a_step_that_has_handled_ctrl_c_ends_a_loop_of_the_shell():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_what_does_not_hear_sigterm_is_killed():
     script = "import supervise; supervise.SECONDS = 0.5; supervise.main()"
-    deaf = "(trap '' TERM; echo $BASHPID; while :; do sleep 0.1; done) & sleep 0.3"
+    deaf = "read -r process < <(trap '' TERM; echo $BASHPID; while :; do sleep 0.1; done); echo $process"
     words = [sys.executable, "-c", script, "bash", "-c", deaf]
     with subprocess.Popen(words, cwd=EXAMPLES / "shared", stdout=subprocess.PIPE, text=True) as supervised:
         process = int(supervised.stdout.readline())
@@ -109,7 +109,7 @@ def test_settings_of_a_users_shell(tmp_path):
         env = {"GPUS": "0"}
         plain, other = (bash(f"examples/{recipe}", "--dry-run", env=e, cwd=PROJECT) for e in (env, env | settings))
         assert other.returncode == 0 and other.stdout == plain.stdout
-    script = f". {EXAMPLES}/shared/supervised.sh; echo x > settings; echo ${{PYTHONSAFEPATH-none}}"
+    script = f". '{EXAMPLES}/shared/supervised.sh'; echo x > settings; echo ${{PYTHONSAFEPATH-none}}"
     done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
 

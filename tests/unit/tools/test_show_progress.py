@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 
@@ -65,6 +66,7 @@ def test_a_line_is_shown_as_it_comes():
 
 
 def test_who_reads_may_go_away():
-    command = f"set -o pipefail; echo '{TRAINING}' | {sys.executable} -m user_dir.tools.show_progress | true"
+    python = shlex.quote(sys.executable)
+    command = f"set -o pipefail; echo '{TRAINING}' | {python} -m user_dir.tools.show_progress | true"
     gone = run("bash", "-c", command, ok=False)
     assert gone.stderr == "" and gone.returncode == 141

@@ -11,6 +11,7 @@ import dataclasses
 import pathlib
 import re
 import statistics
+import warnings
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -142,7 +143,8 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
 
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
         return None
-    return float(ttest_ind(ours, theirs, equal_var=False).pvalue)
+    with warnings.catch_warnings(action="ignore"):  # where one side has no spread, scipy doubts a p that is right
+        return float(ttest_ind(ours, theirs, equal_var=False).pvalue)
 
 
 def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:

@@ -20,15 +20,18 @@ from .records import AVERAGE
 # The product of [B, N, d] and [B, d, M]: ours have it in place, and torch counts it only out of place.
 IN_PLACE = {torch.ops.aten.baddbmm_: lambda added, x, y, **_: 2 * math.prod(x) * y[-1]}
 
+TOKENS = 1000  # of the target, counted together: branches make κ_i W^O_i W1_i once for a batch, if it is large enough
 
-def operations(model: nn.Module, source: int, target: int) -> int:
-    """Operations of the matrix products, forward and backward, for a pair of sentences of so many subwords."""
-    source_tokens, target_tokens = (torch.full((1, length), 4) for length in (source, target))
+
+def operations(model: nn.Module, source: int, target: int) -> float:
+    """Operations of the matrix products, forward and backward, for a pair of so many subwords in a batch of such."""
+    pairs = -(-TOKENS // target)
+    source_tokens, target_tokens = (torch.full((pairs, length), 4) for length in (source, target))
     # torch knows no operations of its fused attention on CPUs; the other one has the same products.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=IN_PLACE) as counter:
-        logits, _ = model(source_tokens, torch.tensor([source]), target_tokens)
+        logits, _ = model(source_tokens, torch.full((pairs,), source), target_tokens)
         logits.sum().backward()
-    return counter.get_total_flops()
+    return counter.get_total_flops() / pairs
 
 
 def lengths(task) -> tuple[float, float]:

@@ -1,5 +1,7 @@
 """sacrebleu's private parts give the results of its public functions: another version fails here. p of seeds."""
 
+import warnings
+
 import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU, CHRF
@@ -54,6 +56,8 @@ def test_few_segments_that_differ_are_no_evidence(files, differ, least):
 
 def test_a_single_seed_has_no_spread():
     assert adapter.welch([1.0, 2.0], [1.0]) is adapter.welch([1.0], [1.0, 2.0]) is None
+    with warnings.catch_warnings(action="error"):  # t = 19 with one degree of freedom: 2/π atan(1/19)
+        assert adapter.welch([30.0, 30.0], [29.0, 29.1]) == pytest.approx(0.033475, abs=1e-6)
 
 
 def test_equal_differences_have_no_p():
