@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes a fairseq data-bin from a corpus of the registry, or from two text files.
 
-  prepare.py tatoeba --source-lang fr --target-lang en --output data/fr-en
-  prepare.py --train my.fr my.en --source-lang fr --target-lang en --output data/mine
-  prepare.py --train other.fr other.en --like data/mine --output data/other
-  prepare.py --list
+  python data-prep/prepare.py tatoeba --source-lang fr --target-lang en --output data/fr-en
+  python data-prep/prepare.py --train my.fr my.en --source-lang fr --target-lang en --output data/mine
+  python data-prep/prepare.py --train other.fr other.en --like data/mine --output data/other
+  python data-prep/prepare.py --list
 
 The output folder gets raw/ (untokenised text: compare hypotheses with its test part), tok/ (tokenised), clean/ (the
 training text that is used), bpe/ (subwords and their codes), data-bin/ (for fairseq-train and fairseq-generate),
@@ -73,17 +73,26 @@ def parser() -> argparse.ArgumentParser:
         names = ("SOURCE", "TARGET")
         help = f"your text files, one sentence per line{default}"
         add(f"--{part}", nargs=2, type=Path, action=Once, metavar=names, help=help)
-    add("--source-lang", metavar="CODE", help="language to translate from, such as fr")
-    add("--target-lang", metavar="CODE", help="language to translate to, such as en")
-    add("--output", type=Path, metavar="FOLDER", help="folder for all results")
+    add("--source-lang", metavar="CODE", help="language to translate from, such as fr (needed without --like)")
+    add("--target-lang", metavar="CODE", help="language to translate to, such as en (needed without --like)")
+    add("--output", type=Path, metavar="FOLDER", help="folder for all results (needed)")
     add("--mirror", type=Path, metavar="FOLDER", help="take the corpus's files from this folder, not from the network")
     add("--cache", type=Path, metavar="FOLDER", default=cache, help="keep downloads here (default: %(default)s)")
     registry = Path(__file__).with_name("corpora.toml")
-    add("--registry", type=Path, metavar="FILE", default=registry, help="registry of corpora")
+    add(
+        "--registry",
+        type=Path,
+        metavar="FILE",
+        default=registry,
+        help="registry of corpora (default: corpora.toml beside prepare.py)",
+    )
     count, ratio = number(int, 1), number(float, 1)
     add("--bpe-operations", type=count, metavar="N", help=f"merges to learn (default: {BPE_OPERATIONS})")
     add("--separate-bpe", action="store_true", help="learn subwords and make a dictionary for each language separately")
-    given = "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice"
+    given = (
+        "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice; nmt-translate then "
+    )
+    given += "reads tokens, too, without an option"
     add("--pretokenised", action="store_true", help=given)
     add("--lowercase", action="store_true", help="lower-case everything except raw/")
     longest = f"most words in a training sentence (default: the registry's, or {MAX_LENGTH})"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes a sample treebank in the format of the Penn Treebank, which needs a licence: trees of a small English grammar.
 
-  sample_treebank.py data/sample_trees     # train.mrg, valid.mrg and test.mrg, always the same, no sentence twice
+  python data-prep/sample_treebank.py data/sample_trees
+
+The files train.mrg, valid.mrg and test.mrg are always the same, without a repeated sentence.
 
 Clauses are nested and coordinated. Prepositional phrases attach to nouns or verbs; their words often tell to which, but
 not always. There are traces, function tags and punctuation. The text is for trials only.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a fairseq data-bin for constituency parsing from bracketed trees: words are translated into brackets.
 
-  treebank.py --train wsj/{02..21} --valid wsj/22 --test wsj/23 --output data/wsj
-  treebank.py --train a.mrg b.mrg --valid c.mrg --test d.mrg --output data/mine --bpe-operations 4000
+  python data-prep/treebank.py --train wsj/{02..21} --valid wsj/22 --test wsj/23 --output data/wsj
+  python data-prep/treebank.py --train a.mrg b.mrg --valid c.mrg --test d.mrg --output data/mine --bpe-operations 4000
 
 A folder stands for the .mrg files in it. The output folder is like prepare.py's, with the languages `words` and
 `brackets`: raw/ (words and brackets: compare parses with raw/test.brackets), tok/ and clean/ (the same), bpe/ (words in

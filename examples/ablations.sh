@@ -15,7 +15,7 @@
 #   UPDATES=800             with the quickstart's corpus: a few minutes per row (wmt14: those of each family's paper)
 #   AVERAGE=1 CHOOSE=       with wmt14: recipe.sh's
 #   MINUTES=6000            the time after which a row of the quickstart stops
-#   CORPUS= SOURCE= TARGET= PAIRS= MIRROR=   the quickstart's
+#   CORPUS= SOURCE= TARGET= PAIRS= VALIDATE= MIRROR= GPUS=   the quickstart's
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
@@ -48,6 +48,8 @@ esac
 if [ "$name" = families ]; then
   rows=$(for family in ${ROWS:-$(python user_dir/families.py)}; do
     python user_dir/families.py "${family}_${SIZE:-tiny}" >/dev/null || exit
+    [ "$recipe $family" != "quickstart transformer" ] ||
+      fail "ROWS or FAMILIES names transformer, fairseq's own, which the quickstart does not train; omit it"
     printf '%s\t%s\t\t\n' "$family" "$family"
   done)
 else

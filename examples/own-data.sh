@@ -9,7 +9,7 @@
 # are those of own-data.md. Variables that recipe.sh does not have or has other defaults for:
 #   FAMILY=                     relative_transformer from 5,000 to 100,000 pairs, else vaswani_transformer
 #   PAIRS=                      choose the settings for so many pairs (default: those of the files), to continue a model
-#                               of so many
+#                               of so many; PREPARATION="--max-pairs N" trains on fewer
 #   PATIENCE=10                 validations, one after each epoch, or after several that have 50 updates together;
 #                               from 100,000 pairs one after 1,249 updates
 #   PREPARATION=                options of data-prep/prepare.py, such as "--lowercase --max-ratio 5"; paths are

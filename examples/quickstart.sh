@@ -9,16 +9,19 @@
 # --dry-run prints the commands. Variables and their defaults:
 #   ARCH=vaswani_transformer_tiny   any architecture of the README; a tiny one gets 3 + 2 layers with d_ff 512 here:
 #                                   in seven minutes they see more text than 4 + 4 layers and translate better
-#   FAMILY= SEED=                   as in other recipes: FAMILY=relative_transformer is ARCH=relative_transformer_tiny
+#   FAMILY=                         as in other recipes: FAMILY=relative_transformer is ARCH=relative_transformer_tiny
+#   SEED=1                          another seed needs an OUTPUT of its own
 #   CORPUS=tatoeba                  or bible, German and English (SOURCE=de): longer sentences, from another server
-#   SOURCE=fr TARGET=en             Tatoeba's sentences are in French, Spanish and English
+#   SOURCE=fr TARGET=en             Tatoeba has French and Spanish, each with English
 #   UPDATES=2400                    number of updates ...
 #   MINUTES=7                       ... and the time after which training stops in any case
 #   PAIRS=                          train on only this many sentence pairs, for a first try
 #   VALIDATE=                       updates between validations, which also save (default: none, because it costs time)
 #   MIRROR=                         folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/ARCH.SOURCE-TARGET  checkpoints, logs and translations; the data go to data/
+#   INSTALL= PYTHON=python3         INSTALL=no uses the active environment as it is; else PYTHON makes .venv
 #
+# fairseq-train --help lists general options; those of our models, task and optimizer are in user_dir/README.md.
 # If there are several GPUs, one is used, with GPUS=0 none; --distributed-world-size 4 uses four, with a batch four
 # times as large.
 set -euo pipefail
@@ -42,6 +45,7 @@ have_no_effect BATCH MAX_TOKENS AVERAGE CHOOSE VALID_PAIRS SMOKE STEPS SIZE TASK
   PREPARATION PROCESSES NODES
 known=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$arch" 2>&1) || fail "there is no architecture $known"
 [[ $arch != transformer_* ]] || fail "$arch is fairseq's own, which other recipes train; choose a family of the README"
+[[ ${GPUS:-1} =~ ^(0|0*1)$ ]] || fail "GPUS=$GPUS: one GPU is used; for more add --distributed-world-size $GPUS"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
 [ -z "${SEED:-}" ] || at_least 0 SEED
 [[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ && $MINUTES =~ [1-9] ]] ||  # fairseq takes 0 for no limit

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # Sourced by the recipes with published settings, after they set these (shared/steps.sh lists them): combines them with
 # the variables below and the family's paper; `follow_plan` runs the steps in order.
 #
@@ -10,17 +11,19 @@
 #   NODES=1 NODE_RANK=0         number of hosts, and the number of this one
 #   MASTER_ADDR=                with several hosts: the first one's address
 #   MASTER_PORT=29500           and its port (one host: a port for each OUTPUT). slurm.sbatch sets all four
-#   MAX_TOKENS=4096             tokens that fit into a process at a time; the batch stays the paper's
+#   MAX_TOKENS=4096             tokens that fit into a process at a time (g2p.sh, sequences.sh: 20000); the batch stays
+#                               the paper's
 #   UPDATES= AVERAGE=           updates (or --max-update), and checkpoints to average (default: the recipe's or paper's)
-#   BATCH=                      source and target tokens per update (default: the recipe's)
+#   BATCH=                      source and target tokens per update (default: the recipe's; not where it counts pairs)
 #   CHOOSE=                     loss or bleu: translate with the checkpoint of the lowest validation loss or the highest
 #                               BLEU of the validation set (greedy search) instead of an average; --patience counts it
 #   VALID_PAIRS=                validate on this many pairs, always the same ones (default: all)
-#   SEED=1                      of initialisation, dropout and the order of batches
+#   SEED=1                      the seed of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
 #   OUTPUT=runs/...             checkpoints, logs and translations, within the project; the data go to data/
 #   SMOKE=0                     1: a tiny model and few updates, to test every step
 #   STEPS="prepare train average translate score"   run only these; on other hosts than the first: train
+#   INSTALL= PYTHON=python3     INSTALL=no uses the active environment as it is; else PYTHON makes .venv
 #
 # Optional settings of a recipe:
 #   shape=(...)                 options that change the size's layers and widths
@@ -29,7 +32,8 @@
 #   update_pairs                an update has so many pairs, and `batch` only says how many tokens these have at most
 #   remedy=""                   the recipe fetches no files
 #
-# --dry-run prints the commands. Other arguments go to fairseq-train. Only --autocast bf16 or off may change when a run
+# --dry-run prints the commands. Other arguments go to fairseq-train, whose --help lists general options; those of our
+# models, task and optimizer are in user_dir/README.md. Only --autocast bf16 or off may change when a run
 # continues; without it the faster one is chosen when the run begins, and kept.
 
 more_settings="size batch rate warmup checkpoints"

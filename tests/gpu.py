@@ -110,7 +110,7 @@ class Parts:
         return attempt(lambda: {"output": self.commands.run(*command, **variables)})
 
     def machine(self) -> Iterator[dict]:
-        """what this machine is"""
+        """the machine: its processors, memory and versions"""
         found = {"Python": sys.version.split()[0], "torch": torch.__version__, "processors": os.cpu_count()}
         for number in range(torch.cuda.device_count()):
             device = torch.cuda.get_device_properties(number)

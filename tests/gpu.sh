@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in one command and one report (OUTPUT.json, OUTPUT.md):
+# Everything that only a GPU can show, in one command and one report (gpu-report.json and .md):
 #
 #   tests/gpu.sh [--minutes 25] [--output gpu-report] [--parts NAME ...] [--small]
 #   tests/gpu.sh python examples/train.py multi30k --jobs 10 --mirror FOLDER    # any command instead of the report
 #
-# `tests/gpu.sh python tests/gpu.py --help` lists the parts. Where no package index can be reached, SITE=FOLDER names a
-# folder in which what python3 lacks besides torch is unpacked.
+# The parts are machine, precisions, search, processes, speed and generation. Where no package index can be reached,
+# SITE=FOLDER names a folder in which what python3 lacks besides torch is unpacked.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;; esac
 project=$(realpath "$(dirname "$0")/..")

@@ -2,7 +2,9 @@
 # Installs this project with other versions of Python and torch, each in an environment of its own, and runs the unit
 # tests there. Prints a line for each; a log of each is kept in the folder LOGS (default: versions).
 #
-#   tests/versions.sh [PYTHON:TORCH ...]     # default: Python 3.11 with torch 2.13.0, 2.6.0 and 2.15.0; Python 3.13
+#   tests/versions.sh [PYTHON:TORCH ...]     # such as python3.11:2.6.0
+#
+# Without arguments Python 3.11 has torch 2.13.0, 2.6.0 and 2.15.0, and Python 3.13 has torch 2.13.0.
 #
 # A quarter of an hour each; a torch for GPUs takes 6 GB of disk until it is done.
 set -uo pipefail

@@ -73,7 +73,7 @@ class VariantConfig(TransformerConfig):
     branch_weights: ChoiceEnum(["simplex", "softmax", "random"]) = option(
         "simplex",
         "keep κ and α on the simplex (--optimizer fused_adam does), or make them the softmax of free weights, or draw "
-        "them in each forward pass of training and evaluate with 1/M (Ahmed et al. 2017, 3 and 4.4, found both worse)",
+        "them in each forward pass of training and evaluate with 1/M (Ahmed et al. 2017, §§3 and 4.4: both worse)",
     )
     top_branches: Optional[int] = option(
         None, "use only this many branches, those with the largest α (Ahmed et al. 2017, section 4.5); default: all"

@@ -63,7 +63,9 @@ class CheckedTranslationConfig(TranslationConfig):
     upsample_primary: int = option(
         1, "how often an epoch reads the first of several training sets, or combined validation sets; others, once"
     )
-    valid_pairs: int = option(0, "validate on this many pairs, always the same ones, but not of the training set")
+    valid_pairs: int = option(
+        0, "validate on this many pairs (0: all), always the same ones, but not of the training set"
+    )
     seed: int = II("common.seed")
 
 

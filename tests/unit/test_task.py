@@ -17,7 +17,7 @@ from torch import distributed
 
 from user_dir.config import training_options as options_of_training
 from user_dir.errors import InputError
-from user_dir.task import CheckedTranslationConfig, DoesNotFit, resident_memory
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, DoesNotFit, resident_memory
 from user_dir.training.bpe_dropout import BPEDropout
 from user_dir.training.data import Sample
 from user_dir.training.processes import stop_loading
@@ -199,6 +199,18 @@ def test_epochs_take_turns_with_several_folders(new_task):
     task.load_dataset("test", epoch=1)
     with pytest.raises(InputError, match="no data set test"):
         task.load_dataset("test", epoch=2)
+
+
+def test_several_folders_have_the_same_words(tmp_path):
+    """fairseq spells all of them with the first one's dictionaries, which may have more words at the end."""
+    languages = {"source_lang": "fr", "target_lang": "en"}
+    cfg = CheckedTranslationConfig(data=f"{OLD}/data-bin:{tmp_path}", **languages)
+    words = (OLD / "data-bin/dict.en.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "dict.en.txt").write_text("".join(words[:-1]))
+    CheckedTranslationTask.setup_task(cfg)
+    (tmp_path / "dict.en.txt").write_text("".join(words[::-1]))
+    with pytest.raises(InputError, match="dict.en.txt has other words than .*: prepare its data with --like"):
+        CheckedTranslationTask.setup_task(cfg)
 
 
 def test_translations_in_other_scripts_than_moses_knows(new_task):

@@ -90,7 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
     by = "order them by epoch (checkpointE.pt) or by update (checkpoint_E_U.pt)"
     parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
-    parser.add_argument("--or-fewer", action="store_true", help="average all there are, if there are fewer than N")
+    fewer = f"average all there are, if there are fewer than N; {LAST} alone, if there is none"
+    parser.add_argument("--or-fewer", action="store_true", help=fewer)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
     args = parser.parse_args(arguments)
     if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():

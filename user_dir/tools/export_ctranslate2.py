@@ -170,7 +170,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-export-ctranslate2", __doc__)
     add_checkpoint(parser)
     add_data(parser)
-    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="type of the weights (default: theirs)")
+    help = "type of the weights (default: the checkpoint's, with which nmt-translate takes the export by itself)"
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, help=help)
     parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
     help = "write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "
     parser.add_argument("--if-possible", action="store_true", help=help + "run's length penalty")

@@ -73,8 +73,9 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-extend-vocabulary", __doc__)
     add_checkpoint(parser)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="the data-bin with the new dictionaries")
-    parser.add_argument("--old", type=pathlib.Path, help="the old data-bin (default: that of the training)")
+    folder = {"type": pathlib.Path, "metavar": "FOLDER"}
+    parser.add_argument("--data", required=True, help="the data-bin with the new dictionaries", **folder)
+    parser.add_argument("--old", help="the old data-bin (default: that of the training)", **folder)
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="random seed of the new rows (default: %(default)s)"
     )

@@ -1,7 +1,7 @@
 """Translates a sentence and draws the attention weights of every head of a layer.
 
     nmt-plot-attention RUN --sentence "It was empty." \\
-        --attention encoder --layer 5 --output attention.png
+        --attention encoder --layer 2 --output attention.png
     nmt-plot-attention RUN --sentence "It was empty." --output attention.html
 
 A picture has a map for each head: a row is a query, a column a key, and a row sums to 1. A decoder's row bears the

@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     given = "a name for each log (default: the log's; its folder's for train.log, run.json, and logs of one name)"
     parser.add_argument("--names", nargs="+", help=given)
-    values = f"what to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
+    values = f"values to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
     parser.add_argument("--values", nargs="+", help=values)
     against = "updates, hours (wall) or seconds of training, or its loss (default: updates)"
     parser.add_argument("--against", choices=AXES, default="updates", help=against)

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     help = "fairseq-generate's output, a run's folder that has it, or plain text"
     parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="FILE", help=help)
     add_options(parser)
-    help = "also write the scores with their signatures into this JSON file, for example a recipe's run.json"
+    help = "also write the scores of one FILE with their signatures into this JSON file, such as a recipe's run.json"
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help=help)
     args = parser.parse_args(arguments)
     if args.record and len(args.runs) > 1:

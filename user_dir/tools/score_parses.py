@@ -9,12 +9,12 @@ is how data-prep/treebank.py writes the gold trees. A constituent is right if th
 over the same words. Words whose gold tag is , : `` '' or . are removed first, with constituents that this empties; TOP
 (S1, ROOT) and part-of-speech tags are not counted; PRT counts as ADVP; a repeated constituent must be found as often.
 
+Recall, precision, F1 and exact are percentages.
+
 exact      parses with exactly the counted constituents of the gold tree
 repaired   parses that are not a tree over the sentence's words. They are scored after a repair: open constituents are
            closed, symbols that fit nowhere are left out, words without a tag go to the end of the outermost
-           constituent (`repaired` below states the rule)
-
-Inside, trees are lists of symbols, each of which opens a constituent, closes one, or is a word's part-of-speech tag.
+           constituent
 """
 
 import pathlib
@@ -26,6 +26,7 @@ from ..files import refuse_output, write_text
 from .shared.command import exit_in_one_line, new_parser, table
 from .shared.translations import in_order, read_lines, segments, translations_of
 
+# Trees are lists of symbols, each of which opens a constituent, closes one, or is a word's part-of-speech tag.
 MISSING = "XX"  # the tag of a word that got none
 TOP = "TOP"  # what holds several outermost constituents together
 

@@ -114,20 +114,20 @@ def save(parts: Iterable[bytes], path: pathlib.Path) -> None:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = new_parser("nmt-translate", __doc__)
     add_checkpoint(parser, ", or an export for CTranslate2")
-    parser.add_argument("text", nargs="*", help="what to translate (default: --input, or the standard input)")
+    parser.add_argument("text", nargs="*", help="the text to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
     help = "write to this file, which appears when all is translated (default: standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help=help)
     add_data(parser)
-    help = "the text is tokenised and in subwords already, like the training data; the output is tokens. "
-    help += "Required for data that data-prep did not prepare"
+    help = "the text is in subwords already, like the training data; the output is tokens. Required for data that "
+    help += "data-prep did not prepare; not for those of prepare.py --pretokenised"
     parser.add_argument("--pretokenised", "--already-split", action="store_true", help=help)  # the latter up to 0.1
     help = "another model; the probabilities of all models are averaged; may be repeated"
     parser.add_argument("--ensemble", type=checkpoint, action="append", default=[], metavar="CHECKPOINT", help=help)
     add_search(parser)
     help = "length^A, or ((5 + length)/6)^A (default: that of search.json, else fairseq)"
     parser.add_argument("--lenpen-form", choices=FORMS, help=help)
-    help = "write the N best, each after its line number and score (log2 p / penalty), tab-separated"
+    help = "write the N best, up to the beam, each after its line number and score (log2 p / penalty), tab-separated"
     parser.add_argument("--nbest", type=positive, metavar="N", help=help)
     help = "subwords in a batch (default: %(default)s)"
     parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=help)
@@ -138,10 +138,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)"
     parser.add_argument("--too-long", choices=("split", "refuse"), default="split", help=help)
     help = "translate the sentences of a line one by one and join the translations, or the line as a whole (default: "
-    help += "one by one, but not with --pretokenised, and where sentencex is not installed)"
+    help += "one by one, if sentencex is installed and the text is not in tokens)"
     parser.add_argument("--split-sentences", action=argparse.BooleanOptionalAction, help=help)
-    help = "what translates (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was exported from "
-    parser.add_argument("--engine", choices=("ctranslate2", "torch"), help=help + "it and no option needs torch)")
+    help = (
+        "the library that computes (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was exported "
+    )
+    help += "from it, and none of --data, --ensemble, --lenpen-form, --nbest and --autocast is given)"
+    parser.add_argument("--engine", choices=("ctranslate2", "torch"), help=help)
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU where there is one)")
     help = "matrix products in bfloat16, or not "
     help += "(default: as in the training; off if this machine gains nothing by bfloat16)"

@@ -74,6 +74,11 @@ def refuse_folder(task_cfg) -> None:
     if missing := [name for language in pair if not (folder / (name := f"dict.{language}.txt")).is_file()]:
         remedy = "prepare the data again, or give the languages by --source-lang and --target-lang"
         raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
+    names = [f"dict.{language}.txt" for language in pair]
+    for other in map(pathlib.Path, split_paths(task_cfg.data)[1:]):  # fairseq reads no dictionary of theirs
+        for mine, its in ((folder / name, other / name) for name in names):
+            if its.is_file() and not mine.read_bytes().startswith(its.read_bytes()):  # without the last ones
+                raise InputError(f"{its} has other words than {mine}: prepare its data with --like {folder.parent}")
 
 
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:

@@ -19,6 +19,7 @@ from unit.examples.support import option, plan
         ("wmt14.sh", {"GPUS": 2, "MASTER_PORT": "first:29500"}, ["MASTER_PORT is first:29500", "whole number"]),
         ("wmt14.sh", {"STEPS": "prepare trian"}, ["STEPS=prepare trian", "trian", "prepare, train"]),
         ("quickstart.sh", {"FAMILY": "transformer"}, ["transformer_tiny is fairseq's own"]),
+        ("quickstart.sh", {"GPUS": 4}, ["GPUS=4: one GPU is used", "--distributed-world-size 4"]),
         ("quickstart.sh", {"SEED": "first"}, ["SEED is first", "whole number"]),
         ("quickstart.sh", {"UPDATES": "many"}, ["UPDATES is many, and has to be a whole number of at least 1"]),
         ("quickstart.sh", {"OUTPUT": "runs/a:b"}, ["OUTPUT=runs/a:b", "no colon"]),
@@ -96,14 +97,16 @@ def test_bad_variables_and_arguments_are_one_line(recipe, variables, parts):
 
 
 def test_numbers_with_leading_zeros_are_decimal():
-    for recipe in ("quickstart.sh", "multi30k.sh"):
-        text = plan(recipe, UPDATES="0900", GPUS="08")
+    for recipe, gpus in (("quickstart.sh", "01"), ("multi30k.sh", "08")):
+        text = plan(recipe, UPDATES="0900", GPUS=gpus)
         assert option(text, "--max-update") == "900" and option(text, "--branch-frozen-updates") == "150"
 
 
 def test_a_comparison_that_cannot_end_does_not_begin():
     message = plan("compare.sh", FAMILIES="relative_transformer", ok=False)
     assert message.startswith("ablations.sh: ") and "nothing to compare" in message and message.count("\n") == 1
+    fairseqs = plan("compare.sh", FAMILIES="vaswani_transformer transformer", ok=False)
+    assert "ROWS or FAMILIES names transformer" in fairseqs and fairseqs.count("\n") == 1
     assert "bogus_tiny: the families are vas" in plan("compare.sh", FAMILIES="relative_transformer bogus", ok=False)
     assert "vaswani_transformer_hug: the families are" in plan("compare.sh", SIZE="hug", ok=False)
     assert "SEEDS is 'one 2', and has to be numbers" in plan("compare.sh", SEEDS="one 2", ok=False)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from unit.examples.support import EXAMPLES, bash, definitions, last_options, plan
+from unit.examples.support import EXAMPLES, bash, definitions, last_options, option, plan
 
 from support import PROJECT, ended
 
@@ -44,6 +44,8 @@ def test_the_plan_of_a_comparison(tmp_path):
     text = plan("compare.sh", cwd=tmp_path, **variables)
     assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == text.count(f"--mirror {tmp_path}\n") == 4
     assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
+    text = plan("compare.sh", RECIPE="wmt14", SEEDS=1, GPUS=1, FAMILIES="vaswani_transformer transformer")
+    assert option(text, "--max-update") == "100000" and "--output runs/families/" in text
     done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run")
     assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
     assert "--save-interval-updates 50 " in done.stdout.replace(" \\\n   ", "") and "--disable-val" not in done.stdout
