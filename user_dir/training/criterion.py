@@ -22,7 +22,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
-from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.models import FairseqDecoder
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from torch import Tensor, nn
 
 # The most tokens and logits in a chunk on CPUs: more logits leave the caches between two passes over them, and fewer
@@ -45,6 +46,7 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         decoder = getattr(model, "decoder", None)
         projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
         fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
+        fairseqs = fairseqs and type(decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
         plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
@@ -72,7 +74,10 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
 
 def gives_features(model: nn.Module) -> bool:
-    """Whether its call takes `features_only`: those of transformer_align and of fairseq's speech models do not."""
+    """Whether its call takes `features_only`, and its probabilities are the softmax of the logits.
+
+    The calls of transformer_align and of fairseq's speech models do not take it.
+    """
     while isinstance(getattr(model, "module", None), nn.Module):  # it is wrapped for several processes
         model = model.module
     return takes_features(type(model))
@@ -80,7 +85,8 @@ def gives_features(model: nn.Module) -> bool:
 
 @functools.cache  # because it takes longer than all other checks of an update
 def takes_features(kind: type[nn.Module]) -> bool:
-    return "features_only" in inspect.signature(kind.forward).parameters
+    softmax = getattr(kind, "get_normalized_probs", None) is TransformerModelBase.get_normalized_probs
+    return softmax and "features_only" in inspect.signature(kind.forward).parameters
 
 
 class ProjectedLoss(torch.autograd.Function):

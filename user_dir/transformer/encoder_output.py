@@ -4,10 +4,12 @@ fairseq's generator repeats the encoder's output for all beams and reorders all 
 reads it only at the first step, and keeps its own keys and values from then on.
 """
 
+from collections.abc import Iterator, Mapping
+
 from torch import Tensor
 
 
-class Reordered:
+class Reordered(Mapping):
     """`source`, the output of fairseq's encoder, with its sentences in `order`; each part is copied when it is read.
 
     Args:
@@ -27,3 +29,9 @@ class Reordered:
             axis = 1 if name in self.BATCH_SECOND else 0
             self.read[name] = [part.index_select(axis, self.order) for part in self.source[name]]
         return self.read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)

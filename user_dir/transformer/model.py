@@ -13,7 +13,7 @@ from torch import nn
 
 from ..attention.cache import ONE_ORDER
 from ..attention.multihead import MultiheadAttention
-from ..config import UNSUPPORTED, VariantConfig, refuse_options
+from ..config import UNSUPPORTED, VariantConfig, own_options, refuse_options
 from ..errors import InputError
 from ..kernels.autocast import autocast
 from ..kernels.dropout import Dropout
@@ -35,6 +35,7 @@ class TransformerModel(TransformerModelBase):
     branch_training = None  # how to train κ and α (Ahmed et al. 2017)
     branch_log = None
     counting = False  # whether fairseq has called set_num_updates
+    __jit_unused_properties__ = ["full_context_alignment"]  # torch.jit.trace compiles all others
 
     @classmethod
     def add_args(cls, parser):
@@ -46,10 +47,16 @@ class TransformerModel(TransformerModelBase):
         """Builds the model that `args` (a Namespace or hydra's DictConfig) describes.
 
         Raises:
-            InputError: for options that are not supported, impossible sizes, and a training that could not train κ and
-                α as the paper does
+            InputError: for options that are not supported, impossible sizes, an architecture that is not made of a
+                family's, and a training that could not train κ and α as the paper does
         """
-        cfg, task_cfg = cls.config.from_namespace(args), getattr(task, "cfg", None)
+        if not all(hasattr(args, name) for name in own_options(cls.config)):
+            remedy = (
+                'let its function end with that of a family: ARCH_CONFIG_REGISTRY["relative_transformer_base"](args)'
+            )
+            raise InputError(f"this --arch does not set our options: {remedy}")
+        cfg = cls.config.from_namespace(args)
+        task_cfg = getattr(task, "cfg", None) or getattr(task, "args", None)  # which fairseq's older tasks have
         refuse_options(cfg)
         if cfg.relative_attention == "all" and getattr(task_cfg, "left_pad_target", False):
             reason = "distances would count the padding, which decoding does not have"

@@ -145,7 +145,13 @@ def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
 
 
 LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
-LIMITS += [{"own_output_layer": True}, {"arch": "transformer_align"}, {"amp": True}]
+LIMITS += [
+    {"own_output_layer": True},
+    {"own_probabilities": "model"},
+    {"own_probabilities": "decoder"},
+    {"arch": "transformer_align"},
+    {"amp": True},
+]
 
 
 @pytest.mark.parametrize("call", LIMITS, ids=str)
@@ -164,6 +170,13 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
     if "own_output_layer" in call:
         own = type("Own", (type(model.decoder),), {"output_layer": lambda self, x: self.output_projection(x).tanh()})
         model.decoder.__class__ = own
+    if where := call.get("own_probabilities"):
+        part = model if where == "model" else model.decoder
+
+        def tempered(self, net_output, log_probs, sample=None):
+            return super(part.__class__, self).get_normalized_probs((net_output[0] / 2, {}), log_probs, sample)
+
+        part.__class__ = type("Own", (type(part),), {"get_normalized_probs": tempered})
     model.find_unused_parameters = "find_unused" in call  # as DistributedDataParallel has it
     options = {name: value for name, value in call.items() if name == "ignore_prefix_size"}
     ours, theirs = (loss_of(model, sample, call.get("reduce", True))[0] for loss_of in both(**options))

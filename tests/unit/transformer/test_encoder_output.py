@@ -15,7 +15,7 @@ def test_every_part_is_fairseqs(build, batch):
         theirs = dict(theirs, encoder_states=list(theirs["encoder_states"]))  # fairseq writes into that list
         theirs = TransformerEncoderBase.reorder_encoder_out(encoder, theirs, torch.tensor(order))
         ours = encoder.reorder_encoder_out(ours, torch.tensor(order))
-    assert len(ours["encoder_states"]) == 3
+    assert len(ours["encoder_states"]) == 3 and {*theirs} <= {*ours}
     for name, parts in theirs.items():
         for one, other in zip(ours[name], parts, strict=True):
             assert torch.equal(one, other), name

@@ -1,14 +1,18 @@
 """Every architecture: no leaks, live gradients, activation checkpointing, precision."""
 
+import argparse
+
 import pytest
 import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import base_architecture
 
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
 
 from comparing import assert_decodes_word_by_word
-from support import EOS, PAD, PRE_NORM, build_model
+from support import EOS, PAD, PRE_NORM, SMALL, build_model
 
 ARCHITECTURES = [
     pytest.param(f"{family}_base", norm, id=f"{family}_base-{'pre' if norm else 'post'}")
@@ -153,10 +157,39 @@ def test_autocast_of_targets_of_one_word(build, batch, arch, norm, residual):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_loss_that_reads_alignments_gets_attention_weights(new_task, batch, wanted):
+@pytest.mark.parametrize("older", [True, False])
+def test_a_loss_that_reads_alignments_gets_attention_weights(new_task, batch, wanted, older):
     """label_smoothed_cross_entropy_with_alignment, for which --load-alignments loads them."""
-    model = build_model(new_task(load_alignments=wanted), "vaswani_transformer_base").train()
+    task = new_task(load_alignments=wanted)
+    if older:  # such as translation_multi_simple_epoch
+        task.args, task.cfg = task.cfg, None
+    model = build_model(task, "vaswani_transformer_base").train()
     assert (model(**batch)[1]["attn"][0] is not None) == wanted
+
+
+def test_an_architecture_that_is_not_made_of_a_familys(new_task):
+    """With fairseq's function alone it would be the plain Transformer."""
+    args = argparse.Namespace(arch="mine", **SMALL)
+    base_architecture(args)
+    with pytest.raises(InputError, match="this --arch does not set our options: let its function end"):
+        ARCH_MODEL_REGISTRY["weighted_relative_transformer_base"].build_model(args, new_task())
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_traced(build, batch, family):
+    class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = build(f"{family}_base")
+
+        def forward(self, *args):
+            return self.model(*args)[0]
+
+    with torch.no_grad():
+        traced = torch.jit.trace(Logits(), (*batch.values(),), check_trace=False)
+        alone = [values[:1] for values in batch.values()]
+        torch.testing.assert_close(traced(*alone), Logits()(*alone))
 
 
 @pytest.mark.parametrize("arch", [f"{family}_tiny" for family in FAMILIES])
