@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     given = (
         "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice; nmt-translate then "
     )
-    given += "reads tokens, too, without an option"
+    given += "reads and writes tokens without being told"
     add("--pretokenised", action="store_true", help=given)
     add("--lowercase", action="store_true", help="lower-case everything except raw/")
     longest = f"most words in a training sentence (default: the registry's, or {MAX_LENGTH})"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains several families with several seeds on the quickstart's corpus and compares them: mean and deviation of the
 # scores, significance, scores by sentence length, a chart. It is the table `families` of ablations.sh, and takes its
-# variables, with these defaults (RECIPE=wmt14: ablations.sh's UPDATES and OUTPUT):
+# variables, with these defaults (RECIPE=wmt14: ablations.sh's UPDATES and OUTPUT, no SIZE):
 #
 #   examples/compare.sh [--dry-run] [options of fairseq-train, e.g. --encoder-layers 4]
 #
