@@ -79,20 +79,13 @@ def parser() -> argparse.ArgumentParser:
     add("--mirror", type=Path, metavar="FOLDER", help="take the corpus's files from this folder, not from the network")
     add("--cache", type=Path, metavar="FOLDER", default=cache, help="keep downloads here (default: %(default)s)")
     registry = Path(__file__).with_name("corpora.toml")
-    add(
-        "--registry",
-        type=Path,
-        metavar="FILE",
-        default=registry,
-        help="registry of corpora (default: corpora.toml beside prepare.py)",
-    )
+    beside = "registry of corpora (default: corpora.toml beside prepare.py)"
+    add("--registry", type=Path, metavar="FILE", default=registry, help=beside)
     count, ratio = number(int, 1), number(float, 1)
     add("--bpe-operations", type=count, metavar="N", help=f"merges to learn (default: {BPE_OPERATIONS})")
     add("--separate-bpe", action="store_true", help="learn subwords and make a dictionary for each language separately")
-    given = (
-        "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice; nmt-translate then "
-    )
-    given += "reads and writes tokens without being told"
+    given = "do not tokenise: the text is tokens separated by spaces, of a tokeniser of your choice; nmt-translate "
+    given += "then reads and writes tokens without being told"
     add("--pretokenised", action="store_true", help=given)
     add("--lowercase", action="store_true", help="lower-case everything except raw/")
     longest = f"most words in a training sentence (default: the registry's, or {MAX_LENGTH})"

@@ -15,6 +15,7 @@ case $target in
   *) echo "multilingual.sh: TARGET=$target: choose en or mul" >&2; exit 1 ;;
 esac
 . "$(dirname "$0")/shared/ted.sh"
+. "$(dirname "$0")/recipe.sh"
 
 join() {  # source and target language, folder to write to, languages
   local part language

@@ -45,9 +45,9 @@ have_no_effect BATCH MAX_TOKENS AVERAGE CHOOSE VALID_PAIRS SMOKE STEPS SIZE TASK
   PREPARATION PROCESSES NODES
 known=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$arch" 2>&1) || fail "there is no architecture $known"
 [[ $arch != transformer_* ]] || fail "$arch is fairseq's own, which other recipes train; choose a family of the README"
-[[ ${GPUS:-1} =~ ^(0|0*1)$ ]] || fail "GPUS=$GPUS: one GPU is used; for more add --distributed-world-size $GPUS"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}
-[ -z "${SEED:-}" ] || at_least 0 SEED
+at_least 0 ${GPUS:+GPUS} ${SEED:+SEED}
+[ "${GPUS:-1}" -le 1 ] || fail "GPUS=$GPUS: one GPU is used; omit GPUS, and for more add --distributed-world-size $GPUS"
 [[ $MINUTES =~ ^[0-9]*\.?[0-9]+$ && $MINUTES =~ [1-9] ]] ||  # fairseq takes 0 for no limit
   fail "MINUTES is $MINUTES, and has to be a number above 0, such as 7 or 0.5"
 
@@ -96,6 +96,7 @@ if [ -n "$dry_run" ]; then
 else
   silent=yes
   . "$project/examples/install/environment.sh"
+  refuse_another_run
 fi
 
 stage "prepare the corpus: $data" prepare "; another corpus, from another server: CORPUS=bible SOURCE=de $0"

@@ -16,4 +16,5 @@ case $source-$target in
   *) echo "ted.sh: SOURCE=$source TARGET=$target: choose gl or az, and en for the other" >&2; exit 1 ;;
 esac
 . "$(dirname "$0")/shared/ted.sh"
+. "$(dirname "$0")/recipe.sh"
 follow_plan "CMU 11-731, bilingual LSTM with tuned dropout, BLEU of tokens: gl-en 16.5, az-en 3.0"

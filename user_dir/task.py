@@ -228,11 +228,11 @@ class CheckedTranslationTask(TranslationTask):
             raise InputError(f"{reason}: name the data of its training")
 
     def begin_epoch(self, epoch, model):
-        """Called by fairseq, which would not save after the last epoch if --save-interval did not divide its number."""
+        """Called by fairseq when an epoch begins."""
         super().begin_epoch(epoch, model)
         start_clock()
         close_other_logs()
-        if epoch == training_options(self.cfg).get("max_epoch"):
+        if epoch == training_options(self.cfg).get("max_epoch"):  # fairseq would save at multiples of the interval only
             root = whole(self.cfg)
             root["checkpoint"]["save_interval"] = root["dataset"]["validate_interval"] = 1
 

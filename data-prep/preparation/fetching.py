@@ -85,8 +85,8 @@ def download_verified(remote: Remote, file: Path) -> Path:
             download(url, partial, remote, session)
         except requests.RequestException as error:
             raise PreparationError(
-                f"{remote.name}: the download from {unsigned(url)} failed ({reason(error)}); run the command again to "
-                f"continue, or {REMEDY}"
+                f"{remote.name}: the download from {without_password(url)} failed ({reason(error)}); run the command "
+                f"again to continue, or {REMEDY}"
             ) from None
     try:
         verify(partial, remote)
@@ -149,8 +149,8 @@ def refuse_insecure(urls: list[str], remote: Remote) -> None:
     for url in map(urllib.parse.urlsplit, urls):
         if url.scheme != "https" and url.hostname not in LOCAL:
             raise PreparationError(
-                f"{remote.name}: {url.geturl()} is not https, and its checksum is unknown; add its https address or "
-                f"its sha256 to the registry of corpora, or {REMEDY}"
+                f"{remote.name}: {without_password(url.geturl())} is not https, and its checksum is unknown; add its "
+                f"https address or its sha256 to the registry of corpora, or {REMEDY}"
             )
 
 
@@ -189,9 +189,9 @@ def reason(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ or cause.__context__:
         cause = cause.__cause__ or cause.__context__
-    return unsigned(str(cause).split(">: ")[-1].replace("\n", " "))[:200]
+    return without_password(str(cause).split(">: ")[-1].replace("\n", " "))[:200]
 
 
-def unsigned(text: str) -> str:
+def without_password(text: str) -> str:
     """The text without the name and password in the address of a private index."""
     return re.sub(r"//[^/\s]*@", "//", text)

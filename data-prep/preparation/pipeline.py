@@ -260,8 +260,8 @@ def report_unknown(totals: dict, extended: bool) -> None:
         for language in totals["dictionaries"]:
             sums[part].update(totals[f"{part}.{language}"])
     shares = ", ".join(f"{sums[part][UNKNOWN]:,} of {sums[part]['subwords']:,} in {part}" for part in PARTS)
-    remedy = "; --new-characters adds entries for those in train"
-    print(f"<unk>: {shares}{remedy if sums['train'][UNKNOWN] and not extended else ''}")
+    hint = "; --new-characters adds entries for those in train" if sums["train"][UNKNOWN] and not extended else ""
+    print(f"<unk>: {shares}{hint}")
 
 
 def warn(message: str) -> None:

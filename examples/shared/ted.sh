@@ -1,4 +1,4 @@
-# Sourced by the recipes for TED talks: the settings that they share, and recipe.sh. They set MERGES before.
+# Sourced by the recipes for TED talks, before recipe.sh: the settings that they share. They set MERGES before.
 
 corpus=ted dataset=ted.$source-$target.$MERGES
 size=iwslt_de_en
@@ -7,4 +7,3 @@ training=(--share-all-embeddings --dropout 0.3 --weight-decay 1e-4 --patience 10
 batch=4096 rate=5e-4 warmup=4000 updates=20000
 checkpoints=epoch average=5
 generation=(--beam 5)
-. "$(dirname "$0")/recipe.sh"

@@ -206,7 +206,7 @@ def test_several_folders_have_the_same_words(tmp_path):
     languages = {"source_lang": "fr", "target_lang": "en"}
     cfg = CheckedTranslationConfig(data=f"{OLD}/data-bin:{tmp_path}", **languages)
     words = (OLD / "data-bin/dict.en.txt").read_text().splitlines(keepends=True)
-    (tmp_path / "dict.en.txt").write_text("".join(words[:-1]))
+    (tmp_path / "dict.en.txt").write_text("".join(f"{line.split()[0]} 1\n" for line in words[:-1]))
     CheckedTranslationTask.setup_task(cfg)
     (tmp_path / "dict.en.txt").write_text("".join(words[::-1]))
     with pytest.raises(InputError, match="dict.en.txt has other words than .*: prepare its data with --like"):

@@ -52,9 +52,8 @@ class BeamSearchGenerator(SequenceGenerator):
             reason = f"is larger than the longest translation of the batch, {longest} subwords"
             raise InputError(f"--min-len {self.min_len} {reason}: give a smaller one, or a larger --max-len-b")
         if prefix_tokens is not None or constraints is not None or not self.is_plain_beam_search():
-            if isinstance(
-                self.search, search.DiverseBeamSearch
-            ):  # it takes the sentences' numbers for rows of the batch
+            # Diverse beam search would take the sentences' numbers for rows of the batch.
+            if isinstance(self.search, search.DiverseBeamSearch):
                 sample = {name: value for name, value in sample.items() if name != "id"}
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         encoded = self.model.forward_encoder(sample["net_input"])

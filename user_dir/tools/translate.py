@@ -140,10 +140,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "translate the sentences of a line one by one and join the translations, or the line as a whole (default: "
     help += "one by one, if sentencex is installed and the text is not in tokens)"
     parser.add_argument("--split-sentences", action=argparse.BooleanOptionalAction, help=help)
-    help = (
-        "the library that computes (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was exported "
-    )
-    help += "from it, and none of --data, --ensemble, --lenpen-form, --nbest and --autocast is given)"
+    help = "the library that computes (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was "
+    help += "exported from it, and none of --data, --ensemble, --lenpen-form, --nbest and --autocast is given)"
     parser.add_argument("--engine", choices=("ctranslate2", "torch"), help=help)
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU where there is one)")
     help = "matrix products in bfloat16, or not "

@@ -38,8 +38,8 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
     fairseq's own implementation computes the rest: losses that are not summed, ignored prefixes, float16 and --amp
     (where the loss is scaled before its gradient is computed), models with another output layer than fairseq's plain
-    projection or another call than its Transformer's, and pytorch_ddp with --find-unused-parameters, which considers a
-    projection outside the model's own call unused.
+    projection, other probabilities or another call than its Transformer's, and pytorch_ddp with
+    --find-unused-parameters, which considers a projection outside the model's own call unused.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -50,7 +50,14 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
-        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused or not gives_features(model):
+        if (
+            not reduce
+            or self.ignore_prefix_size > 0
+            or not plain
+            or half
+            or finds_unused
+            or not is_like_fairseqs(model)
+        ):
             return super().forward(model, sample, reduce)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet
@@ -73,18 +80,15 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         return loss, log["sample_size"], log
 
 
-def gives_features(model: nn.Module) -> bool:
-    """Whether its call takes `features_only`, and its probabilities are the softmax of the logits.
-
-    The calls of transformer_align and of fairseq's speech models do not take it.
-    """
+def is_like_fairseqs(model: nn.Module) -> bool:
+    """Whether its probabilities and its call are the Transformer's: transformer_align's call has no `features_only`."""
     while isinstance(getattr(model, "module", None), nn.Module):  # it is wrapped for several processes
         model = model.module
-    return takes_features(type(model))
+    return has_fairseqs_methods(type(model))
 
 
 @functools.cache  # because it takes longer than all other checks of an update
-def takes_features(kind: type[nn.Module]) -> bool:
+def has_fairseqs_methods(kind: type[nn.Module]) -> bool:
     softmax = getattr(kind, "get_normalized_probs", None) is TransformerModelBase.get_normalized_probs
     return softmax and "features_only" in inspect.signature(kind.forward).parameters
 

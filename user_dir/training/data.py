@@ -55,7 +55,7 @@ class DataSide(NamedTuple):
 
 
 def refuse_folder(task_cfg) -> None:
-    """Refuses the data of a translation task's options unless they are a folder with the dictionaries of two languages.
+    """Refuses a translation task's data unless they are folders, the first one with the dictionaries of two languages.
 
     Raises:
         InputError: says what to change
@@ -77,8 +77,12 @@ def refuse_folder(task_cfg) -> None:
     names = [f"dict.{language}.txt" for language in pair]
     for other in map(pathlib.Path, split_paths(task_cfg.data)[1:]):  # fairseq reads no dictionary of theirs
         for mine, its in ((folder / name, other / name) for name in names):
-            if its.is_file() and not mine.read_bytes().startswith(its.read_bytes()):  # without the last ones
+            if its.is_file() and words(mine)[: len(words(its))] != words(its):  # the first one may have more
                 raise InputError(f"{its} has other words than {mine}: prepare its data with --like {folder.parent}")
+
+
+def words(dictionary: pathlib.Path) -> list[bytes]:
+    return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
 
 
 def parts_of(folder: pathlib.Path, part: str, pair, language: str, ending: str = ".idx") -> Iterator[pathlib.Path]:

@@ -1,4 +1,4 @@
-"""Continues counts after restarts: the validations of --patience, and the seconds in the log.
+"""Continues counts after restarts: the validations of --patience, and the seconds in the log, whose lines stay single.
 
 fairseq counts the validations without improvement in attributes of its command's function, which end with the process:
 a training that is interrupted often would never stop (https://github.com/facebookresearch/fairseq/issues/3531).
@@ -83,7 +83,7 @@ def start_clock() -> None:
 
 
 def close_other_logs() -> None:
-    """Closes --log-file but once: fairseq opens it again in each epoch, and would write each line as often."""
+    """Closes --log-file where it was opened before: fairseq opens it in each epoch, and would repeat each line."""
     logs = [handler for handler in progress_bar.logger.handlers if isinstance(handler, logging.FileHandler)]
     for log in logs[:-1]:
         progress_bar.logger.removeHandler(log)

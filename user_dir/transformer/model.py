@@ -51,10 +51,8 @@ class TransformerModel(TransformerModelBase):
                 family's, and a training that could not train κ and α as the paper does
         """
         if not all(hasattr(args, name) for name in own_options(cls.config)):
-            remedy = (
-                'let its function end with that of a family: ARCH_CONFIG_REGISTRY["relative_transformer_base"](args)'
-            )
-            raise InputError(f"this --arch does not set our options: {remedy}")
+            call = 'ARCH_CONFIG_REGISTRY["relative_transformer_base"](args)'
+            raise InputError(f"this --arch does not set our options: let its function end with a family's: {call}")
         cfg = cls.config.from_namespace(args)
         task_cfg = getattr(task, "cfg", None) or getattr(task, "args", None)  # which fairseq's older tasks have
         refuse_options(cfg)

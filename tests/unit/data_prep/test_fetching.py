@@ -101,7 +101,7 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
     assert server.requested == [("/simple/thing/", None), ("/file", None)]
     with pytest.raises(PreparationError, match="package index .*--mirror"):
         fetching.fetch(remote(package="unknown", content=b"other"), tmp_path, None)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://index.example/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@index.example/simple")
     with pytest.raises(PreparationError, match="http://index.example/simple is not https, and its checksum is unknown"):
         fetching.fetch(fetching.Remote("thing-2.tar.gz", package="thing"), tmp_path, None)
 

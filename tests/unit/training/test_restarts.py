@@ -1,5 +1,6 @@
 """Checkpoints keep the count of --patience and the clock. Validation on a sample is tested here, too."""
 
+import logging
 import types
 
 import numpy as np
@@ -111,10 +112,12 @@ def test_the_clock_goes_on(new_task, options):
     metrics.reset()
 
 
-def test_a_line_is_written_once_in_each_epoch(new_task, options, tmp_path):
+def test_a_line_is_written_once_in_each_epoch(new_task, options, tmp_path, monkeypatch, caplog):
     """fairseq opens --log-file in each epoch."""
     task, log = new_task(), tmp_path / "log"
     task.cfg = options()
+    monkeypatch.setattr(progress_bar.logger, "handlers", [])
+    caplog.set_level(logging.INFO, progress_bar.logger.name)
     for epoch in (1, 2, 3):
         progress = progress_bar.progress_bar([], log_format="simple", log_file=str(log), epoch=epoch)
         task.begin_epoch(epoch, None)

@@ -24,7 +24,7 @@ TOKENS = 1000  # of the target, counted together: branches make κ_i W^O_i W1_i 
 
 
 def operations(model: nn.Module, source: int, target: int) -> float:
-    """Operations of the matrix products, forward and backward, for a pair of so many subwords in a batch of such."""
+    """Operations of the matrix products, forward and backward, for each pair of so many subwords in a batch of them."""
     pairs = -(-TOKENS // target)
     source_tokens, target_tokens = (torch.full((pairs, length), 4) for length in (source, target))
     # torch knows no operations of its fused attention on CPUs; the other one has the same products.

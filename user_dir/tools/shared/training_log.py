@@ -25,7 +25,8 @@ TRAINING = ("train_inner", "train")  # the kinds of lines that are not of a vali
 def read_line(line: str) -> tuple[str, dict] | None:
     """The kind of a line, and its values; None if it is not of a training, or its "num_updates" is no whole number.
 
-    Kinds are "train_inner" (the updates since the last such line), "train" (an epoch), and a validation set's name.
+    Kinds are "train_inner" (the updates since the last such line), "train" (an epoch), and a validation set's name,
+    "valid on train" for the training set.
     """
     if match := JSON.search(line):
         try:
