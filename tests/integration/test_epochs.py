@@ -13,7 +13,7 @@ EPOCHS = 12
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_loader_workers_do_not_accumulate(start, tmp_path, processes):
-    options = ("--num-workers", "1", "--log-interval", "1", "--no-save", "--disable-validation")
+    options = ("--num-workers", "1", "--log-interval", "1", "--save-interval", "9999", "--disable-validation")
     training = start(*options, STEPS="prepare train", PROCESSES=processes, UPDATES=10_000, BATCH=1200)
     log, said, alive = tmp_path / "run/train.log", "", {}
     while len(alive) < EPOCHS:
