@@ -123,16 +123,11 @@ def finish(job: Running) -> str | None:
 def main() -> None:
     parser = new_parser("train.py", __doc__)
     table = read_table()
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"a group ({', '.join(table)}) or a pattern such as 'g2p.hun.*.1'; needed without --list",
-    )
+    names = f"a group ({', '.join(table)}) or a pattern such as 'g2p.hun.*.1'; needed without --list"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names)
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (default: %(default)s)")
-    parser.add_argument(
-        "--mirror", type=pathlib.Path, metavar="FOLDER", help="use the corpora in this folder's folders"
-    )
+    mirror = "use the corpora in this folder's folders"
+    parser.add_argument("--mirror", type=pathlib.Path, metavar="FOLDER", help=mirror)
     parser.add_argument("--list", action="store_true", help="print the commands and do nothing")
     args = parser.parse_args()
     if not args.names and not args.list:

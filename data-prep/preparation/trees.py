@@ -93,9 +93,8 @@ class _Tree:
         return None
 
     def _close(self, closed: _Bracket) -> str | None:
-        failed = [outer.label for outer in self.open] == [
-            ""
-        ]  # (()), where the Berkeley parser found no tree; also beside trees
+        # The Berkeley parser writes (()) where it found no tree; it may stand beside trees.
+        failed = [outer.label for outer in self.open] == [""]
         if (closed.label is None and not failed) or not (self.open or closed.word or closed.start is not None):
             return "a bracket is empty"
         if closed.word is not None and closed.label != TRACE:

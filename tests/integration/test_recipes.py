@@ -234,11 +234,7 @@ def test_missing_files_are_named(checkout, recipe, stand_in, tmp_path):
     assert multi30k.returncode == 1 and not (tmp_path / "run").exists()
     assert "has no file train.en.gz; put it there (https://raw.githubusercontent.com/multi30k/" in multi30k.stderr
     del env["MIRROR"]
-    env |= {
-        "https_proxy": "http://127.0.0.1:9",
-        "no_proxy": "",
-        "NO_PROXY": "",
-        "XDG_CACHE_HOME": str(tmp_path),
-    }  # nothing listens there
+    env |= {"https_proxy": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}  # nothing listens there
+    env["XDG_CACHE_HOME"] = str(tmp_path)
     multi30k = run("bash", checkout / "examples/multi30k.sh", cwd=checkout, env=env, ok=False)
     assert multi30k.returncode == 1 and "MIRROR=FOLDER" in multi30k.stderr and not (tmp_path / "run").exists()

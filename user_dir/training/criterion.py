@@ -47,17 +47,10 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
         fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
         fairseqs = fairseqs and type(decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
-        plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None
+        plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None and is_like_fairseqs(model)
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
-        if (
-            not reduce
-            or self.ignore_prefix_size > 0
-            or not plain
-            or half
-            or finds_unused
-            or not is_like_fairseqs(model)
-        ):
+        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
             return super().forward(model, sample, reduce)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet

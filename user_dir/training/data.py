@@ -77,7 +77,7 @@ def refuse_folder(task_cfg) -> None:
     names = [f"dict.{language}.txt" for language in pair]
     for other in map(pathlib.Path, split_paths(task_cfg.data)[1:]):  # fairseq reads no dictionary of theirs
         for mine, its in ((folder / name, other / name) for name in names):
-            if its.is_file() and words(mine)[: len(words(its))] != words(its):  # the first one may have more
+            if its.is_file() and words(mine)[: len(theirs := words(its))] != theirs:  # the first one may have more
                 raise InputError(f"{its} has other words than {mine}: prepare its data with --like {folder.parent}")
 
 

@@ -44,7 +44,7 @@ def test_operations_of_branches(build, dictionary):
     own = target * 4 * D * D + 2 * target * target * D
     other = target * (2 * D * D + ffn) + 2 * source * D * D + 2 * target * source * D + once
     expected = 6 * (LAYERS * (encoder + own + other) + target * D * len(dictionary))
-    assert operations(build("weighted_transformer_base"), source, target) == pytest.approx(expected)
+    assert operations(build("weighted_transformer_base"), source, target) == pytest.approx(expected, rel=1e-12)
 
 
 def test_shown():
