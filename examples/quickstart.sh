@@ -78,7 +78,7 @@ draw() {
 
 score() {
   run show_and_keep "$run/score.txt" \
-    sacrebleu "$data/raw/test.$target" --input "$run/translations.$target" --format text
+    sacrebleu "$data/raw/test.$target" --input "$run/translations.$target" --format text --width 2
 }
 
 times=""

@@ -69,13 +69,14 @@ def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> di
     """The records of a group by row and key of the published figure, those of all seeds together."""
     records: dict[tuple[str, str], list[dict]] = {}
     for training in trainings_of(group, groups):
-        file = results / training.record.name
+        # A row whose first seed has no record stays in its place: others are compared with the first row.
+        file, seeds = results / training.record.name, records.setdefault((training.row, training.published), [])
         if file.exists():
-            row, record = (training.row, training.published), read_record(file)
+            record = read_record(file)
             if missing := {"seed", "updates"} - record.keys():
                 raise InputError(f"{file} lacks {', '.join(sorted(missing))}: remove it, and train again")
-            records.setdefault(row, []).append(record)
-    return records
+            seeds.append(record)
+    return {row: seeds for row, seeds in records.items() if seeds}
 
 
 def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:

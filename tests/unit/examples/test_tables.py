@@ -114,6 +114,11 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 | never; never |  |\n" in text
     page.write_text(text)
     assert not tables.outdated(tmp_path)
+    (results / "group.de.one.1.json").rename(results / "kept")
+    ((_, without),) = tables.outdated(tmp_path).items()  # and still the first row
+    assert "\n| `de.one` | 1 | 2,000 | 42.00 |  | p 0.2 | 10 | 41.02 |\n| `de.other` | 2 |" in without
+    (results / "kept").rename(results / "group.de.one.1.json")
+    assert not tables.outdated(tmp_path)
     monkeypatch.setattr(sys, "argv", ["tables.py"])
     monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
     faults = {

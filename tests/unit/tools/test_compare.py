@@ -192,24 +192,32 @@ def test_different_test_sets(files, refusal):
     assert "different references (T- lines)" in line
 
 
-@pytest.mark.parametrize("precision, differs", [("off", ""), ("bf16", " precision,")])
-def test_the_records_of_the_runs(comparison, files, precision, differs):
-    """Their speed and size are shown, and what a fair comparison needs to be equal."""
+@pytest.mark.parametrize(
+    "precision, other, differs",
+    [("off", "same", ""), ("off", "another", " corpus,"), ("bf16", "another", " corpus, precision,")],
+)
+def test_the_records_of_the_runs(comparison, files, precision, other, differs):
+    """Their speed and size are shown, and what a fair comparison needs to be equal; data may lie in another folder."""
     systems = []
     for name, speed in (("one", 1000), ("other", 2500)):
         for seed in (1, 2):
             folder = files.folder / f"{name}.{seed}"
             folder.mkdir()
             files.plain(0.3, seed).rename(folder / "out.txt")
-            corpus = "another" if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
-            facts = {"corpus": corpus, "parameters": 7, "updates": 40, "seconds": "many"}
+            digest = other if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
+            facts = {
+                "corpus": {"data": folder.name, "sha256": digest},
+                "parameters": 7,
+                "updates": 40,
+                "seconds": "many",
+            }
             facts |= {"words_per_second": speed + seed, "commits": [name], "versions": {"torch": name}}
             facts["precision"] = {"one": "off", "other": precision}[name]
             (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
     text = comparison("--system", *systems[0], "--system", *systems[1])
     assert "| one | 7 | 40 | 1,001–1,002 |" in text and "| other | 7 | 40 | 2,501–2,502 |" in text
-    assert f"not have the same corpus,{differs} commits, versions, machine**" in text
+    assert f"not have the same{differs} commits, versions, machine**" in text
     (files.folder / "one.1/run.json").unlink()
     assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
 

@@ -52,7 +52,11 @@ def trainings(systems: list[System]) -> list[str]:
     rows = []
     for name, of_system in records.items():
         rows.append([name, *(span([record.get(key) for record in of_system]) for key in columns.values())])
-    first, *others = (record for of_system in records.values() for record in of_system)
+    first, *others = (  # of the corpus the checksum: its folder may have been renamed
+        record | {"corpus": record.get("corpus", {}).get("sha256")}
+        for of_system in records.values()
+        for record in of_system
+    )
     differ = [name for name in EQUAL if any(record.get(name) != first.get(name) for record in others)]
     warning = [f"**The trainings do not have the same {', '.join(differ)}**: see their {RECORD}."] if differ else []
     return [table(["training", *columns], rows), *warning]
