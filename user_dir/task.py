@@ -34,7 +34,7 @@ from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
 from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
-from .training.processes import end_with_torchrun, refuse_processes, stop_loading
+from .training.processes import WholeSize, end_with_torchrun, refuse_processes, stop_loading
 from .training.restarts import (
     close_other_logs,
     continue_clock,
@@ -248,13 +248,16 @@ class CheckedTranslationTask(TranslationTask):
         continue_patience(state, whole(self.cfg))
 
     def train_step(self, *args, **kwargs):
-        """As fairseq's, which leaves out a batch that does not fit into a GPU's memory; several processes then hang.
+        """As fairseq's, with the gradient of all batches divided by their size where a process ends an epoch earlier.
+
+        fairseq leaves out a batch that does not fit into a GPU's memory; several processes would then hang.
 
         Raises:
             DoesNotFit: for such a batch, with several processes
         """
         try:
-            return super().train_step(*args, **kwargs)
+            loss, size, log = super().train_step(*args, **kwargs)
+            return loss, WholeSize() if kwargs.get("ignore_grad") else size, log
         except RuntimeError as error:
             if "out of memory" not in str(error) or not distributed.is_initialized():
                 raise

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from support import PROJECT, assert_two_processes_equal_update_freq_2, train
+from support import PROJECT, assert_two_processes_equal_one, train
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def data(command, tmp_path_factory):
 
 def test_two_processes_see_the_same_subwords(command, data, tmp_path):
     options = "--bpe-dropout 0.3 --update-epoch-batch-itr True".split()
-    assert_two_processes_equal_update_freq_2(command, data, "vaswani_transformer", tmp_path, *options)
+    assert_two_processes_equal_one(command, data, "vaswani_transformer", tmp_path, *options)
 
 
 def test_a_resumed_training_sees_the_same_subwords(command, data, tmp_path):

@@ -11,7 +11,7 @@ from support import (
     PROJECT,
     TRAINING,
     TWO_FAMILIES,
-    assert_two_processes_equal_update_freq_2,
+    assert_two_processes_equal_one,
     hypotheses,
     slow_beyond,
     train,
@@ -49,8 +49,8 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
 
 
 @every_family
-def test_two_processes_equal_update_freq_2(command, copies, tmp_path, family):
-    assert_two_processes_equal_update_freq_2(command, copies, family, tmp_path)
+def test_two_processes_equal_one(command, copies, tmp_path, family):
+    assert_two_processes_equal_one(command, copies, family, tmp_path)
 
 
 @every_family

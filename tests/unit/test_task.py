@@ -241,6 +241,17 @@ def test_a_batch_that_does_not_fit(new_task, monkeypatch, several, refused):
         new_task().train_step({}, None, None, None, 0)
 
 
+@pytest.mark.parametrize("dummy, expected", [((0, 0, 1), 14), ((0, 1, 1), 7), ((1,), 0)])
+def test_a_dummy_batch_leaves_the_sample_size_of_others(new_task, monkeypatch, dummy, expected):
+    """fairseq's trainer adds up those of an update, and multiplies by 0 if it ends with a dummy batch."""
+    monkeypatch.setattr(TranslationTask, "train_step", lambda *args, **kwargs: (None, 7, {}))
+    task, size = new_task(), 0
+    for ignored in dummy:
+        size += task.train_step(ignore_grad=bool(ignored))[1]
+    size *= 0.0
+    assert float(size) == expected
+
+
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
 def test_memory_is_logged_in_training(new_task):
     criterion = Criterion()

@@ -158,7 +158,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
 
 
 def names_of(paths: list[pathlib.Path]) -> list[str]:
-    """A name for each log: its folder's if it is called as in a run, or several are called the same; else the file's."""
+    """A name for each log: the file's, or its folder's if it is called as in a run, or if several have the same."""
     same = len(paths) > len({path.name for path in paths}) == 1
     return [path.resolve().parent.name if same or path.name in (LOG, RECORD) else path.stem for path in paths]
 

@@ -1,9 +1,10 @@
-"""Makes checkpoint_last.pt resumable after a crash, and any checkpoint with other processes or sizes of batches.
+"""Makes checkpoint_last.pt resumable after a crash, and any checkpoint with other processes, batches or --update-freq.
 
 fairseq renames a checkpoint when it is complete, but then copies it to checkpoint_last.pt. If a training is killed
 meanwhile, or if the power fails, that file may be missing or half written; the newest complete checkpoint then replaces
-it. If a training continues with another number of processes or batches of another size, the position in the
-epoch is wrong: it counts the batches of one process, and fairseq does not convert the count.
+it. If a training continues with another number of processes or batches of another size, the position in the epoch is
+wrong: it counts the batches of one process, and fairseq does not convert the count. Nor does it expect a position in
+the middle of an update, which another --update-freq can make of it.
 """
 
 import logging
@@ -28,11 +29,15 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*)\.pt")
 
 
 class Batches(NamedTuple):
-    """The processes that take turns at the batches of an epoch; the most pairs and tokens of a batch, where limited."""
+    """The processes that take turns at the batches of an epoch; the most pairs and tokens of a batch, where limited.
+
+    passes: --update-freq, the batches of a process in an update, for each epoch; the last number for all later ones
+    """
 
     processes: int
     pairs: int | None
     tokens: int | None
+    passes: tuple[int, ...]
 
 
 def chosen(options) -> tuple[str, pathlib.Path]:
@@ -112,7 +117,8 @@ def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite
 
 
 def batches(processes: int, options: dict) -> Batches:
-    return Batches(processes, options.get("batch_size"), options.get("max_tokens"))
+    passes = tuple(options.get("update_freq") or [1])
+    return Batches(processes, options.get("batch_size"), options.get("max_tokens"), passes)
 
 
 def batches_of(path: pathlib.Path) -> Batches | None:
@@ -124,14 +130,14 @@ def batches_of(path: pathlib.Path) -> Batches | None:
     if "train_iterator" not in state.get("extra_state", {}):
         return None
     processes = saved_options(state, "distributed_training").get("distributed_world_size")
-    return processes and batches(processes, saved_options(state, "dataset"))
+    return processes and batches(processes, saved_options(state, "dataset") | saved_options(state, "optimization"))
 
 
 def convert_position(now: Batches, before: Batches, task) -> None:
     """Converts a position in an epoch, counted in the batches `before`, when `task` loads it for those of `now`.
 
-    If the batches done are not divisible by the number of processes, a few of them are used again. With batches of
-    another size, about as many pairs count as done. The checkpoint does not change: the position is converted when
+    If the batches done are not whole updates of all processes, a few of them are used again. With batches of another
+    size, about as many pairs count as done. The checkpoint does not change: the position is converted when
     fairseq passes it to the iterator.
     """
     build = task.get_batch_iterator
@@ -143,7 +149,7 @@ def convert_position(now: Batches, before: Batches, task) -> None:
         def load_state_dict(state):
             passed = state["iterations_in_epoch"] * before.processes
             done = f"{before.processes} processes trained up to batch {passed} of an epoch"
-            resized = now[1:] != before[1:]
+            resized = (now.pairs, now.tokens) != (before.pairs, before.tokens)
             size = "another size" if resized else "the same size"
             logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
             if resized:
@@ -152,7 +158,9 @@ def convert_position(now: Batches, before: Batches, task) -> None:
                 passed = min(passed * was // is_now, (len(iterator) - 1) * now.processes)
             task.get_batch_iterator = build  # once: an iterator may serve all epochs
             del iterator.load_state_dict
-            load_state({**state, "iterations_in_epoch": passed // now.processes})
+            # In the middle of an update fairseq may omit the epoch's last one, and then repeats the epoch.
+            whole = now.passes[min(state["epoch"], len(now.passes)) - 1]
+            load_state({**state, "iterations_in_epoch": passed // now.processes // whole * whole})
 
         iterator.load_state_dict = load_state_dict
         return iterator

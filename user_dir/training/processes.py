@@ -37,6 +37,22 @@ def refuse_processes(options) -> None:
         )
 
 
+class WholeSize(float):
+    """A batch's sample size in the sum of an update's, which fairseq's trainer cannot set to 0.
+
+    A process with fewer batches than others ends an epoch with a dummy batch, whose gradient is 0. If it has done other
+    batches in the same update, the trainer sets the size of all of them to 0 but keeps their gradients.
+    """
+
+    def __add__(self, size):
+        return WholeSize(float(self) + size)
+
+    __radd__ = __add__
+
+    def __mul__(self, zero):
+        return self
+
+
 def end_with_torchrun() -> None:
     """Ends this process if torchrun is killed (kill -9, out of memory): it would train beside the resumed training."""
     if distributed.is_torchelastic_launched():

@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 from fairseq.data import ListDataset
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.file_io import PathManager
 from torch import distributed
 
@@ -165,6 +165,23 @@ def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path,
         later[-1].load_state_dict(dict(place))
     rest = seen([each.next_epoch_itr() for each in later])
     assert rest and 240 <= passed + rest <= 240 + max(math.prod(before), math.prod(now))
+
+
+@pytest.mark.parametrize(("done", "passes"), [(0, 4), (1, 4), (3, 2), (7, 4), (6, 3), (9, 5)])
+def test_other_passes_begin_with_a_whole_update(prepare, tmp_path, done, passes):
+    """Of the second epoch, of ten batches; in the middle of an update fairseq may omit the last one, and not end it."""
+
+    def iterator():
+        return EpochBatchIterator(ListDataset(range(10)), list, [[number] for number in range(10)])
+
+    place = {"epoch": 2, "iterations_in_epoch": done}
+    torch.save(state(3, 1, place), tmp_path / "checkpoint_last.pt")
+    task = types.SimpleNamespace(get_batch_iterator=iterator)
+    prepare(task=task, update_freq=[1, passes])
+    later = task.get_batch_iterator()
+    later.load_state_dict(dict(place))
+    updates = [*GroupedIterator(later.next_epoch_itr(), passes)]
+    assert sum(map(len, updates)) == 10 - done // passes * passes and later.end_of_epoch()
 
 
 def test_a_limit_of_pairs_instead_of_tokens(prepare, tmp_path):
