@@ -105,7 +105,8 @@ else
   PATH="$environment/bin:$PATH"
 fi
 
-wanted="$(cksum < "$project/setup.py") $(cksum < "$tested") $project"
+# A new tool is a new command, which setup.py finds by its name.
+wanted="$(cksum < "$project/setup.py") $(cksum < "$tested") $(echo "$project"/user_dir/tools/*.py | cksum) $project"
 note=$environment/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
 installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
 

@@ -170,7 +170,8 @@ def test_leaves_an_installed_environment_alone(checkout):
     stand_in = f'case "$*" in *pip*) exit 9;; *prefix*) echo {environment};; *) exec {PYTHON} "$@";; esac'
     executable(environment / "bin/python", stand_in)
     checksum = lambda name: run("sh", "-c", f"cksum < {checkout / name}").stdout.strip()  # noqa: E731
-    note = f"{checksum('setup.py')} {checksum('examples/install/constraints.txt')} {checkout}"
+    tools = run("sh", "-c", f"echo {checkout}/user_dir/tools/*.py | cksum").stdout.strip()
+    note = f"{checksum('setup.py')} {checksum('examples/install/constraints.txt')} {tools} {checkout}"
     (environment / "fairseq-transformer-variants..installed").write_text(note + "\n")
     script = checkout / "script.sh"
     script.write_text(f"PATH={environment}/bin:$PATH\n{script.read_text()}")

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from torch import nn
@@ -91,7 +91,9 @@ def other_options(saved: argparse.Namespace, model: nn.Module) -> dict[str, tupl
         return {}
     ARCH_CONFIG_REGISTRY.get(arch_of(saved), lambda options: None)(saved)  # as fairseq does when it loads it
     kind = type(cfg) if isinstance(cfg, VariantConfig) else VariantConfig  # a variant has more options
-    there = kind.from_namespace(saved)
-    names = dict.fromkeys([*own_options(kind), *OF_THE_FUNCTION])
-    pairs = {name: (getattr(there, name), getattr(cfg, name, getattr(kind, name, None))) for name in names}
+    theirs = getattr(ARCH_MODEL_REGISTRY.get(arch_of(saved)), "config", kind)
+    there = theirs.from_namespace(saved)
+    names = dict.fromkeys([*own_options(kind), *own_options(theirs), *OF_THE_FUNCTION])
+    default = {name: getattr(kind, name, getattr(theirs, name, None)) for name in names}
+    pairs = {name: (getattr(there, name, default[name]), getattr(cfg, name, default[name])) for name in names}
     return {name: pair for name, pair in pairs.items() if str(pair[0]) != str(pair[1])}

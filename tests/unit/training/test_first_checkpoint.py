@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig
 
 from user_dir.config import VariantConfig, option
 from user_dir.errors import InputError, flag
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.training.first_checkpoint import refuse_another_model, refuse_checkpoints
+from user_dir.transformer.layers import SELF_ATTENTIONS
 
 from support import PRE_NORM, SMALL
 
@@ -84,8 +86,9 @@ def test_every_option_is_refused_or_leaves_the_function(built, batch, arch, give
                 torch.testing.assert_close(other(**batch)[0], expected, msg=f"{flag(name)} {value} was not refused")
     assert {"encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding"} <= refused
     assert {"dropout", "attention_dropout", "encoder_layerdrop", "checkpoint_activations"} <= tried - refused
-    if "relative" in arch:  # which can be built with another value of any of our options
-        assert tried >= VariantConfig.__annotations__.keys()
+    if "relative" in arch:  # which can be built with another value of any of our options but other self-attentions'
+        others = {option[2:].replace("-", "_") for option in SELF_ATTENTIONS} - {"relative_positions"}
+        assert tried >= VariantConfig.__annotations__.keys() - others
 
 
 def test_the_same_model_from_another_architecture_and_an_older_file(built):
@@ -101,8 +104,8 @@ def test_the_same_model_from_another_architecture_and_an_older_file(built):
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=backend), stock)
 
 
-def test_the_option_of_a_variant(built):
-    """One that changes no shape; the file is from before the variant had it."""
+def test_the_option_of_a_variant(built, monkeypatch):
+    """One that changes no shape; the file is from before the variant had it, or the variant's and the model is not."""
 
     @dataclass
     class WarmerConfig(VariantConfig):
@@ -113,6 +116,13 @@ def test_the_option_of_a_variant(built):
     for warmth in (1.0, 2.0):
         model.cfg = WarmerConfig.from_namespace(argparse.Namespace(**SMALL, warmth=warmth))
         refused = pytest.raises(InputError, match="tiny.: with --warmth 2.0 its")
+        with contextlib.nullcontext() if warmth == 1 else refused:
+            refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
+    model, options = built("vaswani_transformer_tiny", {})
+    monkeypatch.setitem(ARCH_MODEL_REGISTRY, "warmer_tiny", type("Warmer", (), {"config": WarmerConfig}))
+    for warmth in (1.0, 2.0):
+        state["cfg"]["model"] = argparse.Namespace(**vars(options) | {"arch": "warmer_tiny", "warmth": warmth})
+        refused = pytest.raises(InputError, match="warmer_tiny --warmth 2.0.: with --warmth 1.0 its")
         with contextlib.nullcontext() if warmth == 1 else refused:
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
 
