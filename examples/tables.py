@@ -123,7 +123,7 @@ def commands_table(results: pathlib.Path) -> str:
 def score(record: dict, name: str) -> float | str:
     """The score called `name`, "" if the record has none; LOSS is the lowest validation loss."""
     if name == LOSS:
-        return min(validation["loss"] for validation in record["validation"])
+        return min((validation["loss"] for validation in record["validation"]), default="")
     return record["scores"].get(name, {"score": ""})["score"]
 
 
@@ -156,16 +156,18 @@ def reached(ours: list[dict], theirs: list[dict]) -> str:
     """After how many updates each of ours had a loss as low as the lowest of theirs with the same seed, or "never"."""
     lowest, updates = {record["seed"]: score(record, LOSS) for record in theirs}, []
     for record in ours:
-        if record["seed"] in lowest:
+        if record["validation"] and lowest.get(record["seed"]):
             low = (step["update"] for step in record["validation"] if step["loss"] <= lowest[record["seed"]])
             updates.append(next((f"{update:,}" for update in low), "never"))
     return "; ".join(updates)
 
 
 def over_seeds(values: list, digits: int) -> str:
+    """The mean of those scores that are not "" with the standard deviation, or the texts."""
+    values = [value for value in values if value != ""]
     if not all(isinstance(value, float) for value in values):
         return "; ".join(map(str, values if len({*values}) > 1 else values[:1]))
-    return mean(values, digits)
+    return mean(values, digits) if values else ""
 
 
 def with_tables(page: str, groups: dict[str, dict], results: pathlib.Path = RESULTS) -> str:
