@@ -43,6 +43,7 @@ class Preparation:
     normalise: bool  # punctuation
     lowercase: bool
     separate: bool  # subword codes per language
+    dotless: bool  # Turkish I in small letters is ı; i for the first three recipes of data-prep
 
 
 def preparation_of(data: pathlib.Path) -> Preparation | None:
@@ -68,7 +69,7 @@ def preparation_of(data: pathlib.Path) -> Preparation | None:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         remedy = "run data-prep/prepare.py again, or name another folder"
         raise InputError(f"{path} does not say how the text was prepared ({reason}): {remedy}") from None
-    return Preparation(path.parent, languages, *choices)
+    return Preparation(path.parent, languages, *choices, tokens.get("recipe") not in (1, 2, 3))
 
 
 def codes_of(prepared: Preparation, source: str) -> pathlib.Path:
@@ -185,7 +186,7 @@ class PreparedText:
         if self.prepared.tokenise:
             text = self.tokeniser.tokenize(text, return_str=True)
         if self.prepared.lowercase:
-            text = lowered(text, self.language)
+            text = lowered(text, self.language) if self.prepared.dotless else text.lower()
         if len(self.codes.cache) > REMEMBERED:
             self.codes.cache = {}  # another thread may be reading the old one
         return " ".join(self.codes.segment_tokens(text.split(" ")))

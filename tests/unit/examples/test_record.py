@@ -74,6 +74,16 @@ def test_memory_is_the_largest_of_the_log(tmp_path):
     assert (found["peak_memory_gb"], found["peak_gpu_memory_gb"]) == (1.75, 8)
 
 
+@pytest.mark.parametrize("file", ["trained", "checkpoint2.pt"])
+def test_a_training_of_a_version_that_kept_no_starts(tmp_path, file):
+    """Today's commit is not that of the training."""
+    (tmp_path / file).touch()
+    for _ in range(2):
+        record.begin(tmp_path, tmp_path / "data-bin", ["recipe.sh"])
+    commits = [start["commit"] for start in record.starts_of(tmp_path)]
+    assert commits == [f"{record.commit()} after an unknown one", record.commit()]
+
+
 def test_a_run_has_one_corpus(tmp_path):
     run, data = tmp_path / "run", tmp_path / "data-bin"
     run.mkdir()

@@ -124,6 +124,14 @@ def test_text_is_composed_as_by_data_prep():
     assert lowered("IRAK İ", "tr") == tokenise_lines(["IRAK İ"], "tr_TR", True, False, False)[0] == "ırak i"
 
 
+@pytest.mark.parametrize("recipe, i", [({}, "ı"), ({"recipe": 4}, "ı"), ({"recipe": 3}, "i")])
+def test_text_is_lowered_as_that_of_the_training(tmp_path, recipe, i):
+    """The model of an earlier version is not shown letters that it has never seen."""
+    write_preparation(tmp_path / "data-bin", ("tr", "en"), lowercase=True, **recipe)
+    subwords = PreparedText(preparation_of(tmp_path / "data-bin"), "tr", "en").encode("I")
+    assert subwords == i
+
+
 def test_long_lines_are_split_in_linear_time(tmp_path):
     """Such as lists of numbers: no part of a sentence is read again for each part."""
     pytest.importorskip("sentencex")
