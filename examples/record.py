@@ -58,10 +58,10 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     names = [name for name in VARIABLES if name in os.environ and name != "STEPS"]  # all steps make one run
     typed = as_typed({name: os.environ[name] for name in names}, command)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    # Version 0.1 kept no starts.
-    untold = not starts and ((run / "trained").exists() or any(run.glob("checkpoint*.pt")))
+    trained = (run / "trained").exists()
+    untold = not starts and (trained or any(run.glob("checkpoint*.pt")))  # version 0.1 kept no starts
     start = {"commit": commit() + " after an unknown one" * untold, "command": typed, "begun": now, "corpus": corpus}
-    start |= {"trained": (run / "trained").exists(), "versions": versions(), "machine": machine()}
+    start |= {"trained": trained, "versions": versions(), "machine": machine()}
     write_text(run / STARTS, "".join(f"{json.dumps(one)}\n" for one in [*starts, start]))
 
 

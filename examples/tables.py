@@ -25,7 +25,7 @@ from user_dir.tools.comparison.report import mean, p_value
 from user_dir.tools.comparison.significance import paired
 from user_dir.tools.shared.command import exit_in_one_line, new_parser
 from user_dir.tools.shared.command import table as markdown
-from user_dir.tools.shared.records import read_record
+from user_dir.tools.shared.records import checksum_of_data, read_record
 
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
@@ -128,12 +128,12 @@ def score(record: dict, name: str) -> float | str:
 
 
 def data_of(seeds: list[dict]) -> str | None:
-    """The checksum of the data of a row; their folder may have been renamed.
+    """The checksum of the data of a row.
 
     Raises:
         InputError: if the records are of different data
     """
-    (data, *others) = {record.get("corpus", {}).get("sha256") for record in seeds}
+    (data, *others) = {checksum_of_data(record) for record in seeds}
     if others:
         raise InputError(f"the records of {seeds[0].get('row')} are of different data: remove one, and train again")
     return data

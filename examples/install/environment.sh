@@ -106,7 +106,7 @@ else
 fi
 
 # A new tool is a new command, which setup.py finds by its name.
-wanted="$(cksum < "$project/setup.py") $(cksum < "$tested") $(echo "$project"/user_dir/tools/*.py | cksum) $project"
+wanted=$({ cat "$project/setup.py" "$tested"; echo "$project"/user_dir/tools/*.py; } | cksum)
 note=$environment/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
 installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
 

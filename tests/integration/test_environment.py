@@ -169,10 +169,9 @@ def test_leaves_an_installed_environment_alone(checkout):
     (environment / "bin").mkdir(parents=True)
     stand_in = f'case "$*" in *pip*) exit 9;; *prefix*) echo {environment};; *) exec {PYTHON} "$@";; esac'
     executable(environment / "bin/python", stand_in)
-    checksum = lambda name: run("sh", "-c", f"cksum < {checkout / name}").stdout.strip()  # noqa: E731
-    tools = run("sh", "-c", f"echo {checkout}/user_dir/tools/*.py | cksum").stdout.strip()
-    note = f"{checksum('setup.py')} {checksum('examples/install/constraints.txt')} {tools} {checkout}"
-    (environment / "fairseq-transformer-variants..installed").write_text(note + "\n")
+    files = f"cat {checkout}/setup.py {checkout}/examples/install/constraints.txt; echo {checkout}/user_dir/tools/*.py"
+    note = run("sh", "-c", f"{{ {files}; }} | cksum").stdout
+    (environment / "fairseq-transformer-variants..installed").write_text(note)
     script = checkout / "script.sh"
     script.write_text(f"PATH={environment}/bin:$PATH\n{script.read_text()}")
     done = run("bash", script, cwd=checkout, env={"VIRTUAL_ENV": str(environment)}, ok=False)

@@ -23,7 +23,7 @@ def expected(name):
 
 def test_every_family_has_one():
     assert {*FAMILIES} <= {*NAMES} and len(expected(NAMES[0])[0]) == 20
-    assert sum(path.stat().st_size for path in OLD.rglob("*")) < 2**18 * len(NAMES)
+    assert sum(path.stat().st_size for path in OLD.rglob("*")) < 174_000 * len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ from sacrebleu.metrics.base import Metric
 
 from ..shared.command import table
 from ..shared.pictures import new_figure, point_style
-from ..shared.records import RECORD, read_record
+from ..shared.records import RECORD, checksum_of_data, read_record
 from .significance import System
 
 EQUAL = ("corpus", "precision", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
@@ -52,10 +52,8 @@ def trainings(systems: list[System]) -> list[str]:
     rows = []
     for name, of_system in records.items():
         rows.append([name, *(span([record.get(key) for record in of_system]) for key in columns.values())])
-    first, *others = (  # of the corpus the checksum: its folder may have been renamed
-        record | {"corpus": record.get("corpus", {}).get("sha256")}
-        for of_system in records.values()
-        for record in of_system
+    first, *others = (
+        record | {"corpus": checksum_of_data(record)} for of_system in records.values() for record in of_system
     )
     differ = [name for name in EQUAL if any(record.get(name) != first.get(name) for record in others)]
     warning = [f"**The trainings do not have the same {', '.join(differ)}**: see their {RECORD}."] if differ else []

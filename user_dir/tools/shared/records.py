@@ -36,6 +36,11 @@ def read_record(path: pathlib.Path) -> dict:
     return record
 
 
+def checksum_of_data(record: dict) -> str | None:
+    """The checksum of the data of a training; their folder may have been renamed."""
+    return record.get("corpus", {}).get("sha256")
+
+
 def write_record(path: pathlib.Path, record: dict) -> None:
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     text = VALIDATION.sub(lambda match: "{" + re.sub(r"\s*\n\s*", " ", match[1]) + "}", text)
