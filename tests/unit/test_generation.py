@@ -15,6 +15,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
 
+from user_dir.errors import LINES
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.model import TransformerModel
 from user_dir.weighted.heads import branched_blocks
@@ -144,6 +145,23 @@ def test_search(pair, search, family, options):
     model, reference = pair(family)
     search([model])  # with 4 beams: fairseq does not say when there is but one
     assert_same(*(search([either], **SEARCHES[options]) for either in (model, reference)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling_topk": 5},
+        {"sampling_topp": 0.5},
+        {"sampling": True, "diversity_rate": 0.5},
+        {"diverse_beam_groups": 3},
+        {"temperature": 0},
+    ],
+    ids=str,
+)
+def test_fairseq_refuses_impossible_searches_and_its_commands_say_so_in_one_line(pair, search, options):
+    with pytest.raises((AssertionError, ValueError)) as caught:
+        search([pair("vaswani_transformer")[0]], **options)
+    assert any(caught.type is kind and words in str(caught.value) for kind, words, _ in LINES)
 
 
 @two_families
