@@ -68,7 +68,8 @@ def test_branch_weights_of_another_form(saved, new_task):
     torch.save(state, diverged)
 
     def check(path, store_ema=False):
-        given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema, "reset_optimizer": True}
+        given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema}
+        given |= {"reset_optimizer": True, "reset_dataloader": False}
         training = argparse.Namespace(restore_file=str(path), **given)
         first_checkpoint.refuse_checkpoints(training, new_task(), model)
 
@@ -102,7 +103,7 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
     seen = []
     monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
     given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
-    given |= {"store_ema": False, "reset_optimizer": False}
+    given |= {"store_ema": False, "reset_optimizer": False, "reset_dataloader": False}
     same_words = argparse.Namespace(load_state_dict=lambda state: None)
     first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), same_words, None)
     assert seen == [trained]

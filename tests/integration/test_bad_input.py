@@ -32,6 +32,7 @@ INPUT = [
         "--lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
         "--total-num-update 5: .*max-update is 9: give",
     ),
+    ("--warmup-updates 0", "--warmup-updates 0: .*inverse_sqrt divides by it: give at least 1"),
     ("--maximize-best-checkpoint-metric", "metric loss would keep the highest: omit --maximize"),
     ("--eval-bleu --eval-bleu-detok mooses", "--eval-bleu-detok mooses: choose from .*moses"),
     ("--eval-bleu --eval-bleu-args {beam:4}", "--eval-bleu-args {beam:4}: give a JSON object"),

@@ -13,7 +13,7 @@ from ..checkpoints.files import OF_THE_FUNCTION, load, saved_options
 from ..config import VariantConfig, own_options
 from ..errors import InputError, flag
 from .input import arch_of
-from .last_checkpoint import chosen
+from .last_checkpoint import LAST, chosen
 
 
 def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
@@ -29,6 +29,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
+    refuse_higher_numbers(options, name, path)
     try:
         refuse_another_model(path, state := load(path), options, model)
     except InputError as error:
@@ -48,6 +49,22 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
+
+
+def refuse_higher_numbers(options, name: str, path: pathlib.Path) -> None:
+    """Raises InputError if --save-dir has later checkpoints than training from `path`, the option `name`, would save.
+
+    The highest numbers are kept and averaged, and --restore-file is read whenever the training starts.
+    """
+    folder = pathlib.Path(options.save_dir)
+    elsewhere = f"another --save-dir, with --continue-once {path} if it is to begin there"
+    for reset, files in (("reset_optimizer", "checkpoint_*_*.pt"), ("reset_dataloader", "checkpoint[0-9]*.pt")):
+        if getattr(options, reset) and any(folder.glob(files)):
+            reason = f"{flag(reset)}: {folder} would keep its old checkpoints, whose numbers are higher"
+            raise InputError(f"{reason}: omit it, or choose {elsewhere}")
+    if name == "restore_file" and (folder / LAST).exists() and path.resolve().parent != folder.resolve():
+        reason = f"--restore-file: fairseq would read it at each start, and replace {folder / LAST}"
+        raise InputError(f"{reason}: omit it to continue, or choose {elsewhere}")
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:

@@ -39,6 +39,8 @@ def refuse_input(options, task, model_options) -> None:
     schedule = options.lr_scheduler  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
     if schedule is None or (isinstance(schedule, DictConfig) and not schedule.get("_name")):
         faults.append("lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options")
+    elif getattr(schedule, "_name", schedule) == "inverse_sqrt" and getattr(options, "warmup_updates", 1) < 1:
+        faults.append("--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it: give at least 1")
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
     if 0 < ended < options.max_update and not options.end_learning_rate:
         rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"

@@ -28,11 +28,11 @@ def counters() -> list:
 
 
 def patience_so_far(metric: str) -> dict:
-    """The best value of `metric` and the validations since then, for a checkpoint; empty without --patience."""
+    """`metric` for a checkpoint; with --patience also its best value and the validations since then."""
     for counter in counters():
         if getattr(counter, "best", None) is not None:
             return {"metric": metric, "best": float(counter.best), "num_runs": counter.num_runs}
-    return {}
+    return {"metric": metric}
 
 
 def forget_other_trainings() -> None:
@@ -44,10 +44,12 @@ def forget_other_trainings() -> None:
 def continue_patience(state: dict, cfg: DictConfig) -> None:
     """Continues the count of `state`, if it is of the same metric, with the options `cfg` of a training.
 
-    A training that has stopped already does no further update.
+    A training that has stopped already does no further update. With another metric there is no best value yet.
     """
     options, metric = cfg["checkpoint"], state.get("metric")
-    if options["patience"] <= 0 or metric != options["best_checkpoint_metric"]:
+    if metric not in (None, options["best_checkpoint_metric"]):  # compared with its best one, no value may be better
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    if options["patience"] <= 0 or metric != options["best_checkpoint_metric"] or "best" not in state:
         return
     if options["reset_meters"] or options["reset_optimizer"]:
         return

@@ -58,12 +58,12 @@ def test_there_and_back(command, copies, tmp_path):
     adam = tool.convert(tmp_path / "fp16.pt", "transformer")["last_optimizer_state"]
     assert not any(group["fused"] for group in adam["param_groups"])
     assert {type(moments["step"]) for moments in adam["state"].values()} == {int}
-    second, log = trained("second", FAIRSEQS, 40, "--restore-file", fairseqs)
+    second, log = trained("second", FAIRSEQS, 40, "--continue-once", fairseqs)
     assert "@ 30 updates" in log and "num_updates=40" in log
     ours = converted(second, "vaswani_transformer")
     assert translated(ours, *OURS[:2]) == translated(second, *OURS[:2]) == translated(converted(ours, "transformer"))
     assert_goes_on(second, ours)
-    _, log = trained("third", OURS, 50, "--restore-file", ours)
+    _, log = trained("third", OURS, 50, "--continue-once", ours)
     assert "@ 40 updates" in log and "num_updates=50" in log
 
 

@@ -127,9 +127,9 @@ def test_the_option_of_a_variant(built, monkeypatch):
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
 
 
-def continued_from(path, reset_optimizer=False):
-    options = {"ddp_backend": "", "store_ema": False, "reset_optimizer": reset_optimizer}
-    return argparse.Namespace(restore_file=str(path), save_dir="elsewhere", **options)
+def continued_from(path, **given):
+    options = {"ddp_backend": "", "store_ema": False, "reset_optimizer": False, "reset_dataloader": False}
+    return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
 
 
 def test_an_average_is_not_continued(saved, new_task):
@@ -138,6 +138,32 @@ def test_an_average_is_not_continued(saved, new_task):
     with pytest.raises(InputError, match="--restore-file: .* has no state of the optimizer.*--finetune-from-model"):
         refuse_checkpoints(continued_from(path), new_task(), model)
     refuse_checkpoints(continued_from(path, reset_optimizer=True), new_task(), model)
+
+
+@pytest.mark.parametrize(
+    ("given", "file", "words"),
+    [
+        ({"reset_optimizer": True}, "checkpoint_1_8.pt", "--reset-optimizer: .*run would keep its old .*: omit it, or"),
+        (
+            {"reset_dataloader": True},
+            "checkpoint3.pt",
+            "--reset-dataloader: .*run would keep .* --continue-once .*c.pt",
+        ),
+        ({}, "checkpoint_last.pt", "--restore-file: .* replace .*run/checkpoint_last.pt: omit it to continue, or"),
+        ({"reset_optimizer": True}, "checkpoint3.pt", None),  # epochs are counted further
+        ({"reset_dataloader": True}, "checkpoint_1_8.pt", None),  # and so are updates
+        ({"restore_file": "run/c.pt"}, "checkpoint_last.pt", None),  # back to an earlier one
+    ],
+)
+def test_checkpoints_with_higher_numbers(saved, new_task, tmp_path, monkeypatch, given, file, words):
+    """The highest ones are kept and averaged."""
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("run").mkdir()
+    model, path, _ = saved("vaswani_transformer_tiny", name=given.get("restore_file", "c.pt"))
+    torch.save({**torch.load(path), "last_optimizer_state": {"state": {}}}, path)
+    pathlib.Path("run", file).touch()
+    with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
+        refuse_checkpoints(continued_from(path, save_dir="run", **given), new_task(), model)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with words", "of an older version"])

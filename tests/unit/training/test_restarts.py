@@ -56,7 +56,7 @@ def options(tmp_path):
 
 
 def test_the_count_goes_on(counter, options):
-    assert patience_so_far("loss") == {}
+    assert patience_so_far("loss") == {"metric": "loss"}
     counter.best, counter.num_runs = 4.5, 2
     state = patience_so_far("loss")
     del counter.best, counter.num_runs
@@ -85,6 +85,15 @@ def test_the_count_begins_anew(counter, options, option):
     cfg = options(**{option: "bleu" if option == "best_checkpoint_metric" else True})
     continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
     assert not vars(counter) and cfg.optimization.max_epoch == 0
+
+
+@pytest.mark.parametrize(("metric", "kept"), [("loss", True), (None, True), ("nll_loss", False)])
+def test_the_best_value_is_one_of_the_same_metric(counter, options, metric, kept):
+    """None: the checkpoint is of an older version. The loss is above the nll_loss, and would never be the best."""
+    checkpoint_utils.save_checkpoint.best = 1.0
+    continue_patience({} if metric is None else patience_so_far(metric), options())
+    assert hasattr(checkpoint_utils.save_checkpoint, "best") == kept and not vars(counter)
+    forget_other_trainings()
 
 
 def test_another_training_in_the_same_process(counter):
