@@ -40,12 +40,13 @@ GENERATED = re.compile(r"Generate \S+ with beam=\d+: BLEU4 = ([\d.]+).*")
 
 
 def commit() -> str:
-    """The checkout's commit, and "dirty" if files that git tracks are modified, except records and pages."""
+    """The checkout's commit; if files that git tracks are modified, except records and pages, their checksum, too."""
     git = ["git", "-C", str(PROJECT), "--git-dir=.git"]  # none of a folder around it
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!examples/results", ":!*.md"]
-        return head + (" dirty" if subprocess.run(changed, capture_output=True, text=True, check=True).stdout else "")
+        changed = [*git, "diff", "HEAD", "--", ".", ":!examples/results", ":!*.md"]
+        changes = subprocess.run(changed, capture_output=True, check=True).stdout
+        return head + (f" dirty {hashlib.sha256(changes).hexdigest()[:12]}" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "no checkout"
 

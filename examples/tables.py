@@ -49,7 +49,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
         rows = {row: seeds for (row, other), seeds in records.items() if other == key}
         for row, seeds in rows.items():
-            first = next(others for others in rows.values() if data_of(others) == data_of(seeds))
+            first = next(others for others in records.values() if data_of(others) == data_of(seeds))
             updates = sorted({record["updates"] for record in seeds})
             shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
             line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]

@@ -87,7 +87,12 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
                 sys.exit(128 + stop[0])
             while waiting and len(running) < jobs:
                 gpu = min(gpus, key=[job.gpu for job in running].count, default=None)
-                running.append(Running(waiting.pop(0), mirror, gpu))
+                training = waiting.pop(0)
+                try:
+                    running.append(Running(training, mirror, gpu))
+                except OSError as error:  # others go on
+                    failed += 1
+                    print(f"{training.name}: {error}", flush=True)
             time.sleep(0.2)
             for done in [job for job in running if job.process.poll() is not None]:
                 running.remove(done)

@@ -5,13 +5,20 @@ import os
 import pathlib
 import shlex
 import tomllib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from record import PROJECT
 
+from user_dir.errors import InputError
+
 TABLE = PROJECT / "examples/trainings.toml"
 RESULTS = PROJECT / "examples/results"
 RUNS = PROJECT / "runs/trainings"
+# The types of the entries of groups and rows.
+ENTRIES = dict.fromkeys(["plan", "like", "group", "recipe", "mirror", "arguments", "word"], str)
+ENTRIES |= dict.fromkeys(["rows", "choices", "scores", "families", "seeds"], list)
+ENTRIES |= dict.fromkeys(["variables", "published", "front_page"], dict)
 HOW = "OMP_NUM_THREADS", "GPUS", "PROCESSES"  # variables that do not change what is trained
 
 
@@ -44,28 +51,60 @@ class Training(NamedTuple):
 
 
 def read_table() -> dict[str, dict]:
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    return {name: table.get(group.get("like"), {}) | group for name, group in table.items()}
+    """The groups by name, each with the entries of the group that it is like, except the front page's.
+
+    Raises:
+        InputError: if it is not TOML, or an entry has another name or type than those of `ENTRIES`
+    """
+    try:
+        table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{TABLE}: {error}") from None
+    for name, group in table.items():
+        for key, value in itertools.chain(group.items(), *(row.items() for row in group.get("rows", []))):
+            if not isinstance(value, ENTRIES.get(key, ())) or (key == "like" and value not in table):
+                raise InputError(f"{TABLE}: [{name}] has {key} = {value!r}: its head says which entries there are")
+
+    def entries(group: dict) -> dict:
+        return entries(table[group["like"]]) | {"front_page": {}} | group if "like" in group else group
+
+    return {name: entries(group) for name, group in table.items()}
 
 
 def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
-    """In the order of the table, but seed by seed, so that an early end leaves complete seeds."""
-    by_seed, shared = [], table[group]
+    """In the order of the table, but seed by seed, so that an early end leaves complete seeds.
+
+    Raises:
+        InputError: if an entry is missing or malformed, or two trainings have one name
+    """
+    try:
+        found = sorted(in_order(group, table[group]), key=lambda training: int(training.variables["SEED"]))
+    except KeyError as error:
+        raise InputError(f"{TABLE}: [{group}] has no {error.args[0]}") from None
+    except ValueError as error:
+        raise InputError(f"{TABLE}: [{group}]: {error}") from None
+    names = [training.name for training in found]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{TABLE}: [{group}] has {repeated[0]} twice: give a row another word, or other seeds")
+    return found
+
+
+def in_order(group: str, shared: dict) -> Iterator[Training]:
     for row in itertools.chain.from_iterable(map(spelled_out, shared["rows"])):
         variables = shared.get("variables", {}) | row.get("variables", {})
         arguments = shlex.split(f"{shared.get('arguments', '')} {row.get('arguments', '')}")
         row = shared | row
-        given = {name: [value] if isinstance(value, str) else value for name, value in variables.items()}
+        lists = {name: value if isinstance(value, list) else [value] for name, value in variables.items()}
+        given = {name: [*map(str, values)] for name, values in lists.items()}
         for values in itertools.product(*given.values()):
             variables = dict(zip(given, values))
             key = ".".join(value for name, value in variables.items() if len(given[name]) > 1)
             for family, seed in itertools.product(row["families"], row["seeds"]):
                 label = ".".join(filter(None, [row.get("group", group), key, family, row.get("word")]))
+                label = label.replace("/", "_")  # of a path in a variable
                 everything = variables | {"FAMILY": family, "SEED": str(seed)}
                 mirror = row.get("mirror", "").format(**everything)
-                training = Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, arguments, mirror)
-                by_seed.append((seed, training))
-    return [training for _, training in sorted(by_seed, key=lambda pair: pair[0])]
+                yield Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, arguments, mirror)
 
 
 def spelled_out(row: dict) -> list[dict]:

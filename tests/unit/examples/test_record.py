@@ -198,7 +198,7 @@ def test_the_commit_is_not_that_of_a_folder_around_it(tmp_path, monkeypatch):
     assert re.fullmatch("[0-9a-f]{40}", record.commit())
     (tmp_path / "file").touch()
     subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", "add", "file"], check=True)
-    assert re.fullmatch("[0-9a-f]{40} dirty", record.commit())
+    assert re.fullmatch("[0-9a-f]{40} dirty [0-9a-f]{12}", record.commit())
     monkeypatch.setattr(record, "PROJECT", tmp_path / "project")
     record.PROJECT.mkdir()
     assert record.commit() == "no checkout"

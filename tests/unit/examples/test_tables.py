@@ -67,6 +67,46 @@ def test_the_matrix_of_a_group():
     assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
 
 
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ("rows = [", "trainings.toml: Invalid value"),
+        ("argument = '--new'", r"\[own\] has argument = '--new'"),
+        ("seeds = '12'", r"\[own\] has seeds = '12'"),
+        ("rows = [{ words = 'new' }]", r"\[own\] has words = 'new'"),
+        ("like = 'bas'", r"\[own\] has like = 'bas'"),
+        ("seeds = [1]", r"\[own\] has no rows"),
+        ("rows = [{ recipe = 'b.sh' }]", r"\[own\] has no families"),
+        ("like = 'base'\narguments = \"'\"", r"\[own\]: No closing quotation"),
+        (
+            "like = 'base'\nrows = [{}, { arguments = '--new' }]",
+            r"\[own\] has own.one.1 twice: give a row another word",
+        ),
+        ("like = 'base'\nseeds = [1, 2, 2]", r"\[own\] has own.one.2 twice"),
+    ],
+)
+def test_a_mistake_in_the_table_is_one_line(tmp_path, monkeypatch, entries, words):
+    """Else something else would be trained than was meant."""
+    base = "[base]\nrecipe = 'a.sh'\nfamilies = ['one']\nseeds = [1]\nrows = [{}]\n"
+    monkeypatch.setattr("trainings.TABLE", tmp_path / "trainings.toml")
+    (tmp_path / "trainings.toml").write_text(f"{base}[own]\n{entries}\n")
+    with pytest.raises(InputError, match=words):
+        tables.trainings_of("own", tables.read_table())
+
+
+def test_a_group_like_one_that_is_like_another(tmp_path, monkeypatch):
+    """Numbers and paths are variables, too; the front page stays the first group's."""
+    monkeypatch.setattr("trainings.TABLE", tmp_path / "trainings.toml")
+    base = "[base]\nrecipe = 'a.sh'\nfamilies = ['one']\nseeds = [1]\nrows = [{}]\nfront_page = { x = '{family}' }\n"
+    own = "[own]\nlike = 'wide'\nvariables = { CORPUS = ['a/b', 'c'], UPDATES = 9 }\n"
+    (tmp_path / "trainings.toml").write_text(f"{base}[wide]\nlike = 'base'\narguments = '--dim 9'\n{own}")
+    groups = tables.read_table()
+    first, second = tables.trainings_of("own", groups)
+    assert (first.name, second.name, second.published) == ("own.a_b.one.1", "own.c.one.1", "c")
+    assert first.arguments == ["--dim", "9"] and not groups["own"]["front_page"]
+    assert first.variables == {"CORPUS": "a/b", "UPDATES": "9", "FAMILY": "one", "SEED": "1"}
+
+
 def test_a_mirror_is_for_the_groups_that_have_one(tmp_path):
     """The quickstart would look there for its own corpus, and own-data.sh refuses it."""
     for group, folder in (({**GROUP, "mirror": "{FAMILY}"}, "one"), (GROUP, None)):
@@ -98,10 +138,12 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     page.write_text("before\n<!-- table group -->\nold\n<!-- end -->\nafter\n")
     scored = {"de.one": (40.0, 42.0), "de.other": (39.0, 41.5)}
     scored |= dict.fromkeys(("fr.one", "fr.other"), ("none", "none"))
+    scored["one.slow"] = (43.0, 44.0)  # a row without a published figure, of the data of de
     for row, seed in itertools.product(scored, (1, 2)):
         scores = {"BLEU": {"score": scored[row][seed - 1]}, "sign test": {"score": f"p 0.{seed}"}}
         validation = [{"update": 10, "loss": 3.0 if row.endswith("one") else 4.0}]
         record = {"seed": seed, "updates": 1000 * seed, "scores": scores, "validation": validation}
+        record["corpus"] = {"sha256": "fr" if row.startswith("fr") else "de"}
         (results / f"group.{row}.{seed}.json").write_text(json.dumps(record))
     ((found, text),) = tables.outdated(tmp_path).items()
     assert found == page and text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n")
@@ -112,6 +154,7 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
         in text
     )
     assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 | never; never |  |\n" in text
+    assert "\n| `one.slow` | 1 | 1,000 | 43.00 | +3.00 | p 0.1 | never |  |\n" in text
     page.write_text(text)
     assert not tables.outdated(tmp_path)
     (results / "group.de.one.1.json").rename(results / "kept")

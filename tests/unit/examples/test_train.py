@@ -55,6 +55,19 @@ def test_as_many_at_a_time_as_asked(tmp_path, monkeypatch):
     assert train.train(waiting, 2, None) == 0 and Job.most == 2
 
 
+def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
+    begun = []
+
+    def begin(training, mirror, gpu):
+        begun.append(training.name)
+        raise OSError(errno.ENOSPC, "No space left on device", f"{training.name}.log")
+
+    monkeypatch.setattr(train, "Running", begin)
+    monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
+    assert train.train([argparse.Namespace(name=name) for name in "abc"], 2, None) == 3 and begun == [*"abc"]
+    assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
+
+
 def test_a_pattern_names_trainings(monkeypatch, capsys):
     row = {"recipe": "a.sh", "families": ["one", "other"], "seeds": [1, 2]}
     monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})
