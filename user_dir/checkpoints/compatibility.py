@@ -10,7 +10,7 @@ import torch
 
 
 def refuse_bypassing_fairseq() -> None:
-    """Raises ImportError for a fairseq that replaces custom encoder layers when it generates.
+    """Raises ImportError where there is no fairseq, or one that replaces custom encoder layers when it generates.
 
     fairseq 0.12.2's encoder layers copy their weights into torch's fused kernel after a checkpoint is loaded, and skip
     the attention of a subclass: training looks right and translations are wrong (fairseq issue 4740). The version
@@ -18,6 +18,8 @@ def refuse_bypassing_fairseq() -> None:
     because that version cannot be imported on Python 3.11.
     """
     package = importlib.util.find_spec("fairseq")
+    if package is None or package.origin is None:  # a folder of that name
+        raise ModuleNotFoundError("fairseq is not installed: pip install fairseq-fixed", name="fairseq")
     layer = pathlib.Path(package.origin).parent / "modules" / "transformer_layer.py"
     if any(name in layer.read_text() for name in ("can_use_fastpath", "load_to_BT")):
         raise ImportError(

@@ -33,6 +33,13 @@ def test_refuses_a_fairseq_with_the_fused_path(tmp_path, command, monkeypatch):
         refuse_bypassing_fairseq()
 
 
+@pytest.mark.parametrize("found", [None, types.SimpleNamespace(origin=None)], ids=["nothing", "a folder"])
+def test_says_that_fairseq_is_missing(monkeypatch, found):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    with pytest.raises(ModuleNotFoundError, match="fairseq is not installed: pip install fairseq-fixed"):
+        refuse_bypassing_fairseq()
+
+
 def test_import_prints_nothing(command):
     done = command("python", "-c", "import fairseq, user_dir; print(fairseq.models.ARCH_MODEL_REGISTRY.keys())")
     assert "vaswani_transformer_base" in done.stdout and done.stdout.count("\n") == 1 and done.stderr == ""
