@@ -40,6 +40,7 @@ from .training.restarts import (
     continue_clock,
     continue_patience,
     forget_other_trainings,
+    measured,
     patience_so_far,
     seconds_so_far,
     start_clock,
@@ -238,14 +239,15 @@ class CheckedTranslationTask(TranslationTask):
 
     def get_checkpoint_dict(self) -> dict:
         """Called by fairseq to save what `set_checkpoint_dict` gets when the training continues."""
-        metric = training_options(self.cfg).get("best_checkpoint_metric")
-        if metric is None:  # a program trains
+        options = training_options(self.cfg)
+        if "best_checkpoint_metric" not in options:  # a program trains
             return {}
-        return {type(self).__name__: {"seconds": seconds_so_far(), **patience_so_far(metric)}}
+        kept = {"seconds": seconds_so_far(), **measured(options, self.datasets), **patience_so_far()}
+        return {type(self).__name__: kept}
 
     def set_checkpoint_dict(self, state: dict) -> None:
         continue_clock(state.get("seconds", 0.0))
-        continue_patience(state, whole(self.cfg))
+        continue_patience(state, whole(self.cfg), measured(training_options(self.cfg), self.datasets))
 
     def train_step(self, *args, **kwargs):
         """As fairseq's, with the gradient of all batches divided by their size where a process ends an epoch earlier.

@@ -12,6 +12,8 @@ from integration.refusals import PLAIN, RELATIVE, TRAINED
 from user_dir.errors import InputError
 from user_dir.training import first_checkpoint
 
+from support import change
+
 
 @pytest.fixture(scope="module")
 def trained(command, copies, tmp_path_factory):
@@ -69,7 +71,7 @@ def test_branch_weights_of_another_form(saved, new_task):
 
     def check(path, store_ema=False):
         given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema}
-        given |= {"reset_optimizer": True, "reset_dataloader": False}
+        given |= {"reset_optimizer": True, "reset_dataloader": False, "max_update": 0}
         training = argparse.Namespace(restore_file=str(path), **given)
         first_checkpoint.refuse_checkpoints(training, new_task(), model)
 
@@ -98,15 +100,17 @@ def test_a_model_without_our_options():
         refuse(Convolution(3))
 
 
-def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained):
+def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, trained, tmp_path):
     """As in fairseq, which reads that file once."""
+    last = pathlib.Path(shutil.copy(trained, tmp_path))
+    change(last, checkpoint__finetune_from_model="nowhere.pt")
     seen = []
     monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
-    given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": trained.parent}
-    given |= {"store_ema": False, "reset_optimizer": False, "reset_dataloader": False}
+    given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": tmp_path}
+    given |= {"store_ema": False, "reset_optimizer": False, "reset_dataloader": False, "max_update": 0}
     same_words = argparse.Namespace(load_state_dict=lambda state: None)
     first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), same_words, None)
-    assert seen == [trained]
+    assert seen == [last]
 
 
 def test_a_foreign_file_to_continue_from(refused, tmp_path):

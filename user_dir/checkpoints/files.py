@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import pathlib
+import re
 import zipfile
 
 import torch
@@ -15,6 +16,15 @@ from .compatibility import allow_fairseq_checkpoints
 OF_THE_FUNCTION = ["activation_fn", "no_scale_embedding", "no_token_positional_embeddings"]
 OF_THE_FUNCTION += ["encoder_attention_heads", "decoder_attention_heads", "decoder_normalize_before"]
 OF_THE_FUNCTION += ["cross_self_attention", "restricted_attention", "neighbourhood", "branch_weights", "top_branches"]
+
+
+# The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
+NUMBERED = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
+
+
+def numbered(folder: pathlib.Path, by: str) -> dict[int, pathlib.Path]:
+    """The checkpoints of `folder` by the number of their "epoch" or "update"."""
+    return {int(match[1]): path for path in folder.glob("*.pt") if (match := NUMBERED[by].fullmatch(path.name))}
 
 
 def load(path: pathlib.Path) -> dict:

@@ -6,20 +6,15 @@
 Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of a base and the last 20 of a big model.
 """
 
-import os
 import pathlib
-import re
 
 import torch
 
-from ..checkpoints.files import load, meaning, save, without_training_state
+from ..checkpoints.files import NUMBERED, load, meaning, numbered, save, without_training_state
 from ..errors import InputError
 from ..files import refuse_output, write
 from ..training.last_checkpoint import LAST
 from .shared.command import exit_in_one_line, new_parser, positive, refuse_repeated
-
-# The names under which fairseq saves: checkpoint7.pt after an epoch, checkpoint_3_1500.pt after update 1500 of epoch 3.
-PATTERNS = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
 
 def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool) -> list[pathlib.Path]:
@@ -30,15 +25,15 @@ def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool) -> 
     Raises:
         InputError: if there are fewer, without `fewer`
     """
-    numbered = {int(m[1]): path for path in folder.glob("*.pt") if (m := PATTERNS[by].fullmatch(path.name))}
-    if len(numbered) < count and not fewer:
-        reason = f"{folder} holds {len(numbered)} checkpoints by {by} and {count} are to be averaged"
-        remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(numbered)})"
-        if not numbered:
-            others = [name for name in PATTERNS if any(map(PATTERNS[name].fullmatch, os.listdir(folder)))]
+    found = numbered(folder, by)
+    if len(found) < count and not fewer:
+        reason = f"{folder} holds {len(found)} checkpoints by {by} and {count} are to be averaged"
+        remedy = f"keep more (--keep-last-epochs, --keep-interval-updates) or ask for fewer (--last {len(found)})"
+        if not found:
+            others = [name for name in NUMBERED if numbered(folder, name)]
             remedy = f"add --by {others[0]}" if others else f"name another folder, or {folder / LAST} alone"
         raise InputError(f"{reason}: {remedy}")
-    return [numbered[number] for number in sorted(numbered)[-count:]] or [folder / LAST]
+    return [found[number] for number in sorted(found)[-count:]] or [folder / LAST]
 
 
 def average(paths: list[pathlib.Path]) -> dict:
@@ -89,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("inputs", nargs="+", type=pathlib.Path, help=inputs)
     parser.add_argument("--last", type=positive, metavar="N", help="average the last N checkpoints of the folder")
     by = "order them by epoch (checkpointE.pt) or by update (checkpoint_E_U.pt)"
-    parser.add_argument("--by", choices=PATTERNS, help=by + " (default: epoch)")
+    parser.add_argument("--by", choices=NUMBERED, help=by + " (default: epoch)")
     fewer = f"average all there are, if there are fewer than N; {LAST} alone, if there is none"
     parser.add_argument("--or-fewer", action="store_true", help=fewer)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")

@@ -118,6 +118,8 @@ def data_fault(data: DataSide) -> str | None:
     if (largest := words.max()) >= len(dictionary):
         listed = path.with_name(f"dict.{path.name.split('.')[2]}.txt")
         return f"{listed} has {len(dictionary):,} words and {text} has word number {largest:,}"
+    if (np.diff(index._pointers) < 0).any():
+        return f"{path} has wrong positions, as fairseq-preprocess writes above 2 GB with several --workers"
     return None
 
 

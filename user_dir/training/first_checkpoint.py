@@ -1,6 +1,7 @@
 """Checks the checkpoint that fairseq-train is to continue from: if it is missing, fairseq starts from the beginning."""
 
 import argparse
+import logging
 import pathlib
 
 import torch
@@ -9,15 +10,19 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from torch import nn
 
-from ..checkpoints.files import OF_THE_FUNCTION, load, saved_options
-from ..config import VariantConfig, own_options
+from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, load, numbered, saved_options
+from ..config import VariantConfig, own_options, whole
 from ..errors import InputError, flag
 from .input import arch_of
 from .last_checkpoint import LAST, chosen
 
+logger = logging.getLogger(__name__)
+
 
 def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     """Refuses a checkpoint to continue from that cannot be read, or does not fit `model` or the dictionaries of `task`.
+
+    A training that has reached --max-update does no further update.
 
     Raises:
         InputError: says what to change
@@ -29,7 +34,6 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
-    refuse_higher_numbers(options, name, path)
     try:
         refuse_another_model(path, state := load(path), options, model)
     except InputError as error:
@@ -47,24 +51,50 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
     except InputError as error:
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
+    refuse_other_trainings(options, name, path, state)
+    updates = updates_before(options, name, state)
+    if 0 < options.max_update <= updates:
+        reason = f"--max-update {options.max_update}: {path} has done {updates} updates already"
+        if name != "save_dir":
+            raise InputError(f"{reason}: give a larger number to continue it")
+        logger.info(f"{reason}; raise it to continue")  # fairseq would do one more
+        whole(task.cfg)["optimization"]["max_epoch"] = -1
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
 
-def refuse_higher_numbers(options, name: str, path: pathlib.Path) -> None:
-    """Raises InputError if --save-dir has later checkpoints than training from `path`, the option `name`, would save.
+def updates_before(options, name: str, state: dict) -> int:
+    """The update after which training from the checkpoint `state`, the option `name`, begins."""
+    anew = name == "finetune_from_model" or options.reset_optimizer
+    return 0 if anew or not state.get("optimizer_history") else state["optimizer_history"][-1]["num_updates"]
 
-    The highest numbers are kept and averaged, and --restore-file is read whenever the training starts.
+
+def refuse_other_trainings(options, name: str, path: pathlib.Path, state: dict) -> None:
+    """Raises InputError if training from `path`, the option `name`, and another training would share --save-dir.
+
+    Checkpoints with the highest numbers are kept and averaged, so there may be no later ones. --restore-file is read
+    at each start, --continue-once and --finetune-from-model only as long as there is no checkpoint_last.pt.
     """
-    folder = pathlib.Path(options.save_dir)
-    elsewhere = f"another --save-dir, with --continue-once {path} if it is to begin there"
-    for reset, files in (("reset_optimizer", "checkpoint_*_*.pt"), ("reset_dataloader", "checkpoint[0-9]*.pt")):
-        if getattr(options, reset) and any(folder.glob(files)):
-            reason = f"{flag(reset)}: {folder} would keep its old checkpoints, whose numbers are higher"
-            raise InputError(f"{reason}: omit it, or choose {elsewhere}")
-    if name == "restore_file" and (folder / LAST).exists() and path.resolve().parent != folder.resolve():
-        reason = f"--restore-file: fairseq would read it at each start, and replace {folder / LAST}"
-        raise InputError(f"{reason}: omit it to continue, or choose {elsewhere}")
+    folder, resets = pathlib.Path(options.save_dir), []
+    if name == "save_dir":
+        for option in ("continue_once", "finetune_from_model"):
+            given, before = getattr(options, option, None), saved_options(state, "checkpoint").get(option)
+            if given not in (None, before):
+                reason = f"{flag(option)} {given}: {path} began {f'from {before}' if before else 'without it'}"
+                raise InputError(f"{reason}: omit it to continue, or choose another --save-dir")
+        resets = [reset for reset in ("reset_optimizer", "reset_dataloader") if getattr(options, reset)]
+        if not resets:
+            return
+    anew = name == "finetune_from_model" or options.reset_dataloader
+    epoch = 1 if anew else state.get("extra_state", {}).get("train_iterator", {}).get("epoch", 1)
+    done = {"update": updates_before(options, name, state), "epoch": epoch - 1}
+    later = [file for by in NUMBERED for number, file in sorted(numbered(folder, by).items()) if number > done[by]]
+    if name == "restore_file" and path.resolve().parent != folder.resolve():
+        later += [file for file in (folder / LAST,) if file.exists()]
+    if later:
+        reason = f"{flag(resets[0] if resets else name)}: {later[-1]} is of another or a later training"
+        remedy = "omit it to continue that, remove its checkpoints, or choose another --save-dir"
+        raise InputError(f"{reason}: {remedy} (with --continue-once {path})")
 
 
 def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Module) -> None:

@@ -79,6 +79,11 @@ class FusedAdam(FairseqAdam):
             except ValueError as error:
                 raise InputError(f"{error}: change --lr, --adam-betas, --adam-eps or --weight-decay") from error
 
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """As fairseq's, but with the --adam-betas, --adam-eps and --weight-decay given now, not the checkpoint's."""
+        given = {name: value for name, value in self.optimizer_config.items() if name != "lr"}  # the scheduler's
+        super().load_state_dict(state_dict, given | (optimizer_overrides or {}))
+
     def set_up_branches(self):
         """Sets the branch weights' rate for the next update; a scheduler or overrides may have changed all groups."""
         group = self.param_groups[1]

@@ -27,12 +27,26 @@ def counters() -> list:
     return [counter for counter in found if counter is not None]
 
 
-def patience_so_far(metric: str) -> dict:
-    """`metric` for a checkpoint; with --patience also its best value and the validations since then."""
+def measured(options: dict, datasets: dict) -> dict:
+    """What the best value of a training with `options` is measured by: metric, size of the validation set, smoothing.
+
+    The first of several sets counts.
+    """
+    metric = options["best_checkpoint_metric"]
+    found = {"metric": metric, "smoothing": options.get("label_smoothing") if metric == "loss" else None}
+    first = "valid" if options["combine_valid_subsets"] else options["valid_subset"].split(",")[0]
+    if first in datasets:  # without --disable-validation
+        pairs = datasets[first]
+        found["set"] = [len(pairs.ordered_indices()), int(pairs.sizes.sum())]
+    return found
+
+
+def patience_so_far() -> dict:
+    """The best value and the validations since then, for a checkpoint; empty without --patience."""
     for counter in counters():
         if getattr(counter, "best", None) is not None:
-            return {"metric": metric, "best": float(counter.best), "num_runs": counter.num_runs}
-    return {"metric": metric}
+            return {"best": float(counter.best), "num_runs": counter.num_runs}
+    return {}
 
 
 def forget_other_trainings() -> None:
@@ -41,15 +55,17 @@ def forget_other_trainings() -> None:
         vars(function).pop("best", None)
 
 
-def continue_patience(state: dict, cfg: DictConfig) -> None:
-    """Continues the count of `state`, if it is of the same metric, with the options `cfg` of a training.
+def continue_patience(state: dict, cfg: DictConfig, by: dict) -> None:
+    """Continues the count of `state` with the options `cfg` of a training, whose best value is measured `by`.
 
-    A training that has stopped already does no further update. With another metric there is no best value yet.
+    A training that has stopped already does no further update. If something else was measured before, there is no best
+    value yet.
     """
-    options, metric = cfg["checkpoint"], state.get("metric")
-    if metric not in (None, options["best_checkpoint_metric"]):  # compared with its best one, no value may be better
+    options = cfg["checkpoint"]
+    if any(state.get(name, value) != value for name, value in by.items()):  # an older version's state says less
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
-    if options["patience"] <= 0 or metric != options["best_checkpoint_metric"] or "best" not in state:
+        return
+    if options["patience"] <= 0 or "best" not in state:
         return
     if options["reset_meters"] or options["reset_optimizer"]:
         return

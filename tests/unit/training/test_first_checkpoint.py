@@ -10,11 +10,13 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig
+from omegaconf import OmegaConf
 
 from user_dir.config import VariantConfig, option
 from user_dir.errors import InputError, flag
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 from user_dir.training.first_checkpoint import refuse_another_model, refuse_checkpoints
+from user_dir.training.last_checkpoint import LAST
 from user_dir.transformer.layers import SELF_ATTENTIONS
 
 from support import PRE_NORM, SMALL
@@ -128,7 +130,8 @@ def test_the_option_of_a_variant(built, monkeypatch):
 
 
 def continued_from(path, **given):
-    options = {"ddp_backend": "", "store_ema": False, "reset_optimizer": False, "reset_dataloader": False}
+    options = {"ddp_backend": "", "store_ema": False, "max_update": 0, "stop_time_hours": 0}
+    options |= {"reset_optimizer": False, "reset_dataloader": False}
     return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
 
 
@@ -143,27 +146,70 @@ def test_an_average_is_not_continued(saved, new_task):
 @pytest.mark.parametrize(
     ("given", "file", "words"),
     [
-        ({"reset_optimizer": True}, "checkpoint_1_8.pt", "--reset-optimizer: .*run would keep its old .*: omit it, or"),
-        (
-            {"reset_dataloader": True},
-            "checkpoint3.pt",
-            "--reset-dataloader: .*run would keep .* --continue-once .*c.pt",
-        ),
-        ({}, "checkpoint_last.pt", "--restore-file: .* replace .*run/checkpoint_last.pt: omit it to continue, or"),
-        ({"reset_optimizer": True}, "checkpoint3.pt", None),  # epochs are counted further
-        ({"reset_dataloader": True}, "checkpoint_1_8.pt", None),  # and so are updates
+        ({}, "checkpoint_last.pt", "--restore-file: run/checkpoint_last.pt is of another .*: omit it to continue that"),
+        ({}, "checkpoint_9_101.pt", "--restore-file: run/checkpoint_9_101.pt is of .*--continue-once .*c.pt"),
+        ({}, "checkpoint9.pt", "--restore-file: run/checkpoint9.pt"),
+        ({}, "checkpoint_9_100.pt", None),
+        ({}, "checkpoint8.pt", None),
         ({"restore_file": "run/c.pt"}, "checkpoint_last.pt", None),  # back to an earlier one
+        ({"restore_file": "run/c.pt"}, "checkpoint9.pt", "--restore-file: run/checkpoint9.pt"),
+        ({"restore_file": LAST}, "checkpoint_9_101.pt", None),  # a kill may have come between the two
+        (
+            {"restore_file": LAST, "reset_optimizer": True},
+            "checkpoint_1_8.pt",
+            "--reset-optimizer: run/checkpoint_1_8.pt",
+        ),
+        ({"restore_file": LAST, "reset_optimizer": True}, "checkpoint8.pt", None),  # epochs are counted further
+        ({"restore_file": LAST, "reset_dataloader": True}, "checkpoint8.pt", "--reset-dataloader: run/checkpoint8.pt"),
+        ({"restore_file": LAST, "reset_dataloader": True}, "checkpoint_9_100.pt", None),
+        ({"restore_file": LAST, "finetune_from_model": "a.pt"}, "a.pt", None),  # as this one began
+        (
+            {"restore_file": LAST, "finetune_from_model": "b.pt"},
+            "a.pt",
+            "--finetune-from-model b.pt: .* began from a.pt",
+        ),
+        (
+            {"restore_file": LAST, "continue_once": "b.pt"},
+            "a.pt",
+            "--continue-once b.pt: .*last.pt began without it: omit",
+        ),
+        (
+            {"restore_file": LAST, "finetune_from_model": "c.pt"},
+            "checkpoint1.pt",
+            "--finetune-from-model: run/checkpoint1.pt is of another",
+        ),
+        ({"max_update": 101}, "a.pt", None),
+        ({"max_update": 100}, "a.pt", "--max-update 100: .*c.pt has done 100 updates already: give a larger number"),
+        ({"max_update": 100, "reset_optimizer": True}, "a.pt", None),
     ],
+    ids=str,
 )
-def test_checkpoints_with_higher_numbers(saved, new_task, tmp_path, monkeypatch, given, file, words):
-    """The highest ones are kept and averaged."""
+def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypatch, given, file, words):
+    """The checkpoint is of update 100, in epoch 9, of a training that began from a.pt."""
     monkeypatch.chdir(tmp_path)
     pathlib.Path("run").mkdir()
-    model, path, _ = saved("vaswani_transformer_tiny", name=given.get("restore_file", "c.pt"))
-    torch.save({**torch.load(path), "last_optimizer_state": {"state": {}}}, path)
+    begins = given.get("finetune_from_model") == "c.pt" or "restore_file" not in given
+    name = "c.pt" if begins else f"run/{pathlib.Path(given['restore_file']).name}"
+    model, path, _ = saved("vaswani_transformer_tiny", name=name)
+    state = torch.load(path) | {"last_optimizer_state": {"state": {}}}
+    state["extra_state"]["train_iterator"] = {"epoch": 9}
+    state["cfg"]["checkpoint"] = {"finetune_from_model": "a.pt"}
+    torch.save(state, path)
     pathlib.Path("run", file).touch()
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
         refuse_checkpoints(continued_from(path, save_dir="run", **given), new_task(), model)
+
+
+def test_a_training_that_has_reached_its_end_does_no_update(saved, new_task, tmp_path):
+    model, _, _ = saved("vaswani_transformer_tiny", name=LAST)
+    state = torch.load(tmp_path / LAST) | {"last_optimizer_state": {"state": {}}}
+    torch.save(state, tmp_path / LAST)
+    task = new_task()
+    task.cfg = OmegaConf.create({"optimization": {"max_epoch": 0}})
+    for max_update, max_epoch in ((0, 0), (101, 0), (100, -1)):
+        options = continued_from(LAST, save_dir=tmp_path, max_update=max_update)
+        refuse_checkpoints(options, task, model)
+        assert task.cfg.optimization.max_epoch == max_epoch
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with words", "of an older version"])

@@ -53,6 +53,17 @@ def test_update_equals_fairseqs():
     torch.testing.assert_close(optimise(fused_adam_options()), optimise(adam_options()), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("model", [lambda: torch.nn.Linear(2, 2), lambda: Branched()], ids=["one group", "branches"])
+def test_continues_with_the_options_given_now(model):
+    """fairseq's optimizer keeps those of the checkpoint, against its docstring; --optimizer-overrides come last."""
+    now = fused_adam(model(), adam_betas="(0.5, 0.9)", adam_eps=1e-4, weight_decay=0.3)
+    before = fused_adam(model()).state_dict()
+    for overrides, decay in ((None, 0.3), ({"weight_decay": 0.2}, 0.2)):
+        now.load_state_dict(copy.deepcopy(before), overrides)
+        group = now.param_groups[0]
+        assert [group[name] for name in ("betas", "eps", "weight_decay")] == [(0.5, 0.9), 1e-4, decay]
+
+
 @pytest.mark.parametrize("option", ["fp16_adam_stats", "use_old_adam"])
 def test_refuses_options_of_fairseqs_adam(option):
     with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*: .*--optimizer adam"):

@@ -13,11 +13,19 @@ from omegaconf import OmegaConf
 from user_dir.errors import InputError
 from user_dir.training import restarts
 from user_dir.training.data import Sample
-from user_dir.training.restarts import continue_patience, forget_other_trainings, patience_so_far, seconds_so_far
+from user_dir.training.restarts import (
+    continue_patience,
+    forget_other_trainings,
+    measured,
+    patience_so_far,
+    seconds_so_far,
+)
 
 
 class Pairs(FairseqDataset):
     """A hundred, which are visited from the last to the first."""
+
+    sizes = np.full((100, 2), [4, 5])
 
     def __len__(self):
         return 100
@@ -32,6 +40,10 @@ def test_a_sample_is_in_order_and_the_same_each_time(size):
     assert [*first] == [*second] == sorted(first, reverse=True) and len({*first}) == min(size, 100)
     if size == 20:
         assert 30 < first.mean() < 70 and len(Sample(Pairs(), size)) == 100
+
+
+LOSS = {"metric": "loss", "smoothing": 0.1, "set": [100, 900]}
+STOPPED = {**LOSS, "best": 4.5, "num_runs": 3}
 
 
 @pytest.fixture
@@ -50,25 +62,26 @@ def options(tmp_path):
 
     def options(**changed):
         checkpoint = given | {"save_dir": str(tmp_path)} | changed
-        return OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}})
+        dataset = {"valid_subset": "valid,other", "combine_valid_subsets": False}
+        return OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}, "dataset": dataset})
 
     return options
 
 
 def test_the_count_goes_on(counter, options):
-    assert patience_so_far("loss") == {"metric": "loss"}
+    assert patience_so_far() == {}
     counter.best, counter.num_runs = 4.5, 2
-    state = patience_so_far("loss")
+    state = LOSS | patience_so_far()
     del counter.best, counter.num_runs
     cfg = options()
-    continue_patience(state, cfg)
+    continue_patience(state, cfg, LOSS)
     assert (counter.best, counter.num_runs, cfg.optimization.max_epoch) == (4.5, 2, 0)
 
 
 @pytest.mark.parametrize(("patience", "stopped"), [(2, True), (3, True), (4, False), (0, False), (-1, False)])
 def test_a_training_that_has_stopped_does_no_update(counter, options, patience, stopped):
     cfg = options(patience=patience)
-    continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
+    continue_patience(STOPPED, cfg, LOSS)
     assert (cfg.optimization.max_epoch == -1) == stopped
     assert bool(vars(counter)) == (patience > 0)  # else later checkpoints would keep an old count
 
@@ -77,23 +90,48 @@ def test_one_that_has_stopped_is_not_continued_elsewhere(counter, options, tmp_p
     """--continue-once in another folder, where nothing would be saved."""
     (tmp_path / "checkpoint_last.pt").unlink()
     with pytest.raises(InputError, match="--patience 3 has stopped this training already: give a larger one"):
-        continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, options())
+        continue_patience(STOPPED, options(), LOSS)
 
 
-@pytest.mark.parametrize("option", ["best_checkpoint_metric", "reset_meters", "reset_optimizer"])
+@pytest.mark.parametrize("option", ["reset_meters", "reset_optimizer"])
 def test_the_count_begins_anew(counter, options, option):
-    cfg = options(**{option: "bleu" if option == "best_checkpoint_metric" else True})
-    continue_patience({"metric": "loss", "best": 4.5, "num_runs": 3}, cfg)
+    cfg = options(**{option: True})
+    continue_patience(STOPPED, cfg, LOSS)
     assert not vars(counter) and cfg.optimization.max_epoch == 0
 
 
-@pytest.mark.parametrize(("metric", "kept"), [("loss", True), (None, True), ("nll_loss", False)])
-def test_the_best_value_is_one_of_the_same_metric(counter, options, metric, kept):
-    """None: the checkpoint is of an older version. The loss is above the nll_loss, and would never be the best."""
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        (LOSS, True),
+        ({}, True),  # of an older version
+        ({"metric": "loss"}, True),  # of another one
+        ({"metric": "nll_loss"}, False),  # which is lower, so that no loss would be the best
+        ({**LOSS, "smoothing": 0.0}, False),
+        ({**LOSS, "set": [100, 901]}, False),
+    ],
+    ids=str,
+)
+def test_the_best_value_is_one_of_the_same_measure(counter, options, before, kept):
     checkpoint_utils.save_checkpoint.best = 1.0
-    continue_patience({} if metric is None else patience_so_far(metric), options())
-    assert hasattr(checkpoint_utils.save_checkpoint, "best") == kept and not vars(counter)
+    cfg = options()
+    continue_patience({**before, "best": 1.0, "num_runs": 3}, cfg, LOSS)
+    assert hasattr(checkpoint_utils.save_checkpoint, "best") == kept
+    assert bool(vars(counter)) == kept and (cfg.optimization.max_epoch == -1) == kept
     forget_other_trainings()
+
+
+def test_the_best_value_is_measured_by_the_first_validation_set(options):
+    """With --valid-pairs by those that are visited."""
+    given = {"valid_subset": "one,two", "combine_valid_subsets": False, "label_smoothing": 0.1}
+    given["best_checkpoint_metric"] = "loss"
+    assert (
+        measured(given, {"one": Pairs()})
+        == LOSS
+        == measured(given | {"combine_valid_subsets": True}, {"valid": Pairs()})
+    )
+    assert measured(given, {"one": Sample(Pairs(), 20)})["set"] == [20, 900]
+    assert measured(given | {"best_checkpoint_metric": "bleu"}, {}) == {"metric": "bleu", "smoothing": None}
 
 
 def test_another_training_in_the_same_process(counter):
