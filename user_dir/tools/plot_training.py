@@ -158,9 +158,13 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
 
 
 def names_of(paths: list[pathlib.Path]) -> list[str]:
-    """A name for each log: the file's, or its folder's if it is called as in a run, or if several have the same."""
+    """A name for each log: the file's, or its folder's if it is called as in a run, or if several have the same.
+
+    Logs that would have one name have their paths, because runs of one name are drawn as one.
+    """
     same = len(paths) > len({path.name for path in paths}) == 1
-    return [path.resolve().parent.name if same or path.name in (LOG, RECORD) else path.stem for path in paths]
+    names = [path.resolve().parent.name if same or path.name in (LOG, RECORD) else path.stem for path in paths]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths)]
 
 
 @exit_in_one_line("nmt-plot-training")

@@ -164,5 +164,7 @@ def test_default_names(tmp_path):
     assert tool.names_of([tmp_path / "a.log", tmp_path / "b.log"]) == ["a", "b"]
     assert tool.names_of([tmp_path / "logs" / "a.log"]) == ["a"]
     assert tool.names_of([tmp_path / "a" / "x.log", tmp_path / "b" / "x.log"]) == ["a", "b"]
+    two = [tmp_path / "server1/a/train.log", tmp_path / "server2/a/train.log"]
+    assert tool.names_of([*two, tmp_path / "b/train.log"]) == [*map(str, two), "b"]
     mixed = [tmp_path / "a" / "train.log", tmp_path / "b" / "run.json", tmp_path / "c.1.json"]
     assert tool.names_of(mixed) == ["a", "b", "c.1"]

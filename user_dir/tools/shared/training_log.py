@@ -64,21 +64,27 @@ def log_of(path: pathlib.Path) -> pathlib.Path:
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """{train_inner, train, valid, …: {number of updates: {name: value}}}.
 
-    Updates that a resumed training repeats have its values. Validations also have the "wall" and the "training_loss"
-    of their updates, interpolated between the lines of training. A record (*.json) has validations only.
+    Where a training goes back to an earlier update, what it did after that update is forgotten. Validations also have
+    the "wall" and the "training_loss" of their updates, interpolated between the lines of training. A record (*.json)
+    has validations only.
 
     Raises:
         InputError: if there is nothing of a training in it
     """
-    found, clock = defaultdict(dict), {0: 0.0}
+    found, clock, last = defaultdict(dict), {0: 0.0}, {}
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if read := read_line(line):
                 kind, values = read
                 updates = int(values["num_updates"])
-                found[kind][updates] = values
+                if updates < last.get(kind, 0):
+                    for points in (*found.values(), clock):
+                        for later in [number for number in points if number > updates]:
+                            del points[later]
+                last[kind], found[kind][updates] = updates, values
                 if "wall" in values:
                     clock[updates] = values["wall"]
+    found = {kind: points for kind, points in found.items() if points}
     if not found and path.suffix == ".json":
         return of_record(path)
     if not found:

@@ -47,9 +47,16 @@ def test_a_validation_on_the_training_set_is_no_epoch(fairseq_log, steps, tmp_pa
     assert found["train"][110]["loss"] == steps["train"][110]["loss"] and found["valid on train"][110]["loss"] == 1
 
 
-def test_resumed_training(tmp_path):
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [
+        ([(9, 50, 10), (8, 100, 20), (7, 100, 30), (6, 150, 40)], {50: 9, 100: 7, 150: 6}),
+        ([(9, 50, 10), (8, 100, 20), (7, 150, 30), (5, 100, 10)], {50: 9, 100: 5}),  # from an earlier checkpoint
+        ([(9, 50, 10), (8, 100, 20), (4, 10, 1)], {10: 4}),  # another training
+    ],
+)
+def test_resumed_training(tmp_path, steps, kept):
     path = tmp_path / "train.log"
     line = '{"epoch": 1, "update": 0.1, "loss": "%d", "num_updates": "%d", "wall": "%d"}\n'
-    path.write_text("".join(line % values for values in [(9, 50, 10), (8, 100, 20), (7, 100, 30), (6, 150, 40)]))
-    points = read_log(path)["train_inner"]
-    assert {update: values["loss"] for update, values in points.items()} == {50: 9, 100: 7, 150: 6}
+    path.write_text("".join(line % values for values in steps))
+    assert {update: values["loss"] for update, values in read_log(path)["train_inner"].items()} == kept
