@@ -58,6 +58,8 @@ def report_input_errors_in_one_line() -> None:
             message = str(error).partition(": {")[0]  # the whole configuration follows
         elif kind.__name__ == "ConfigCompositionException" and "total_num_update=null" in str(error):
             message = "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update"
+        elif kind.__name__ == "ConfigCompositionException" and "tokenizer.source_lang=null" in str(error):
+            message = "--tokenizer moses needs the languages: add --source-lang and --target-lang"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         elif isinstance(error.__context__, FloatingPointError):  # on which fairseq's NaN detector has failed

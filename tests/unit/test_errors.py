@@ -76,6 +76,10 @@ def raised_in_another_process(error):
             type("ConfigCompositionException", (Exception,), {})("x lr_scheduler.total_num_update=null"),
             "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update\n",
         ),
+        (
+            type("ConfigCompositionException", (Exception,), {})("Error merging override tokenizer.source_lang=null"),
+            "--tokenizer moses needs the languages: add --source-lang and --target-lang\n",
+        ),
         (ImportError("x. Please install fairscale"), "x. Please install fairscale\n"),
         (ValueError("x: Set --combine-val to combine them"), "x: Set --combine-val to combine them\n"),
         (

@@ -183,7 +183,7 @@ class ExportedTranslator(TextTranslator):
                         [sources[number] for number in together],
                         beam_size=search["beam"],
                         num_hypotheses=nbest,
-                        length_penalty=search["lenpen"],
+                        length_penalty=search["lenpen"] or 1e-6,  # with 0 it would end with its first hypothesis
                         return_scores=True,
                         max_input_length=0,  # no limit, because CTranslate2's would truncate sentences
                         max_decoding_length=longest_output,

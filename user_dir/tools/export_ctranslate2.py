@@ -126,7 +126,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
         (task.source_dictionary, spec.register_source_vocabulary),
         (task.target_dictionary, spec.register_target_vocabulary),
     ):
-        register(["<blank>" if word == "<pad>" else word for word in dictionary.symbols])
+        register(dictionary.symbols)
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
     return spec, model, task

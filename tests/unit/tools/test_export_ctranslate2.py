@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import types
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ def texts():
     return [*known, "", "漢字", " ".join(known * 12)]
 
 
-@pytest.mark.parametrize("search", [{}, {"beam": 2, "nbest": 2}, {"batch_size": 1}, {"lenpen": 1.3, "max_tokens": 50}])
+@pytest.mark.parametrize(
+    "search", [{}, {"beam": 2, "nbest": 2}, {"batch_size": 1}, {"lenpen": 1.3, "max_tokens": 50}, {"lenpen": 0}]
+)
 def test_translations_of_a_trained_model(folder, texts, search):
     translator, found = Translator(OLD / "vaswani_transformer.pt", data=OLD / "data-bin"), ExportedTranslator(folder)
     rows = [translator.encode(text) for text in texts]
@@ -54,6 +57,17 @@ def test_translations_of_a_trained_model(folder, texts, search):
     assert [*map(len, found)] == [*map(len, expected)]
     assert [best.text for best, *_ in found] == [best.text for best, *_ in expected]  # the second may be another
     assert [best.score for best, *_ in found] == pytest.approx([best.score for best, *_ in expected], abs=1e-3)
+
+
+def test_a_word_that_ctranslate2_uses_for_padding(tmp_path):
+    data = shutil.copytree(OLD, tmp_path / "old", ignore=shutil.ignore_patterns("*.pt")) / "data-bin"
+    for path in data.glob("dict.*"):
+        path.write_text(re.sub(r"^chat ", "<blank> ", path.read_text(), flags=re.MULTILINE))
+    tool.main([str(OLD / "vaswani_transformer.pt"), "--data", str(data), "--output", str(tmp_path / "exported")])
+    rows = ["Le <blank> riche n&apos; aime pas le <blank> !"]
+    ((expected, *_),) = Translator(OLD / "vaswani_transformer.pt", data=data).search(rows)
+    ((found, *_),) = ExportedTranslator(tmp_path / "exported").search(rows)
+    assert found.text == expected.text and "cat" in found.text
 
 
 def test_translate_reads_the_folder(folder, texts, capsysbinary):
@@ -150,7 +164,7 @@ def test_the_runs_settings_of_beam_search_go_along(tmp_path, refusal):
     assert facts.pop("search") == kept
     (tmp_path / "a/translator.json").write_text(json.dumps(facts))
     search()
-    assert given == [(2, 0.3, 15), (5, 0, 15), (4, 1, 54)]
+    assert given == [(2, 0.3, 15), (5, 1e-6, 15), (4, 1, 54)]
     (tmp_path / "a/translator.json").write_text(json.dumps({**facts, "search": {"beam": "many"}}))
     refusal(translate.main, tmp_path / "a", "w", match="translator.json: beam 'many': give a whole number")
 
