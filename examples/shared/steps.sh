@@ -160,7 +160,7 @@ train() {
   run mkdir -p "$run"
   # STEPS may have translated with an earlier checkpoint.
   [ -n "$dry_run" ] || [ "$host" != 0 ] || forget_translations
-  # A kill may have come between the end of the training and this mark; continuing would train one more update.
+  # A kill may have come between the end of the training and this mark; after --stop-time-hours fairseq would go on.
   # (A late Ctrl-C adds a traceback to the log.)
   if [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] &&
     tail -n 50 "$run/$log" 2>/dev/null | grep -q "done training in"; then
