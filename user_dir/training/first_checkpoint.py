@@ -51,7 +51,9 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
     except InputError as error:
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
-    refuse_other_trainings(options, name, path, state)
+    if name == "save_dir":
+        refuse_another_beginning(options, path, state)
+    refuse_later_checkpoints(options, name, path, state)
     updates = updates_before(options, name, state)
     if 0 < options.max_update <= updates:
         reason = f"--max-update {options.max_update}: {path} has done {updates} updates already"
@@ -69,31 +71,37 @@ def updates_before(options, name: str, state: dict) -> int:
     return 0 if anew or not state.get("optimizer_history") else state["optimizer_history"][-1]["num_updates"]
 
 
-def refuse_other_trainings(options, name: str, path: pathlib.Path, state: dict) -> None:
-    """Raises InputError if training from `path`, the option `name`, and another training would share --save-dir.
+def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:
+    """Raises InputError if the training of `last`, the checkpoint `state`, began elsewhere than `options` say.
 
-    Checkpoints with the highest numbers are kept and averaged, so there may be no later ones. --restore-file is read
-    at each start, --continue-once and --finetune-from-model only as long as there is no checkpoint_last.pt.
+    fairseq reads --continue-once and --finetune-from-model only where there is no checkpoint_last.pt.
     """
-    folder, resets = pathlib.Path(options.save_dir), []
-    if name == "save_dir":
-        for option in ("continue_once", "finetune_from_model"):
-            given, before = getattr(options, option, None), saved_options(state, "checkpoint").get(option)
-            if given not in (None, before):
-                reason = f"{flag(option)} {given}: {path} began {f'from {before}' if before else 'without it'}"
-                raise InputError(f"{reason}: omit it to continue, or choose another --save-dir")
-        resets = [reset for reset in ("reset_optimizer", "reset_dataloader") if getattr(options, reset)]
-        if not resets:
-            return
+    for name in ("continue_once", "finetune_from_model"):
+        given, before = getattr(options, name, None), saved_options(state, "checkpoint").get(name)
+        if given not in (None, before):
+            reason = f"{flag(name)} {given}: {last} began {f'from {before}' if before else 'without it'}"
+            raise InputError(f"{reason}: omit it to continue, or choose another --save-dir")
+
+
+def refuse_later_checkpoints(options, name: str, path: pathlib.Path, state: dict) -> None:
+    """Raises InputError if training from `path`, the option `name`, would leave later checkpoints in --save-dir.
+
+    Those with the highest numbers are kept and averaged, and --restore-file is read at each start.
+    """
+    resets = [reset for reset in ("reset_optimizer", "reset_dataloader") if getattr(options, reset)]
+    if name == "save_dir" and not resets:
+        return
+    folder, last = pathlib.Path(options.save_dir), pathlib.Path(options.save_dir, LAST)
     anew = name == "finetune_from_model" or options.reset_dataloader
     epoch = 1 if anew else state.get("extra_state", {}).get("train_iterator", {}).get("epoch", 1)
     done = {"update": updates_before(options, name, state), "epoch": epoch - 1}
     later = [file for by in NUMBERED for number, file in sorted(numbered(folder, by).items()) if number > done[by]]
-    if name == "restore_file" and path.resolve().parent != folder.resolve():
-        later += [file for file in (folder / LAST,) if file.exists()]
+    if name == "restore_file" and last.exists() and path.resolve().parent != folder.resolve():
+        later.append(last)
     if later:
-        reason = f"{flag(resets[0] if resets else name)}: {later[-1]} is of another or a later training"
+        option = resets[0] if name == "save_dir" else name
         remedy = "omit it to continue that, remove its checkpoints, or choose another --save-dir"
+        reason = f"{flag(option)}: {later[-1]} is of another or a later training"
         raise InputError(f"{reason}: {remedy} (with --continue-once {path})")
 
 

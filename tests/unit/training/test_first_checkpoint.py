@@ -149,6 +149,7 @@ def test_an_average_is_not_continued(saved, new_task):
         ({}, "checkpoint_last.pt", "--restore-file: run/checkpoint_last.pt is of another .*: omit it to continue that"),
         ({}, "checkpoint_9_101.pt", "--restore-file: run/checkpoint_9_101.pt is of .*--continue-once .*c.pt"),
         ({}, "checkpoint9.pt", "--restore-file: run/checkpoint9.pt"),
+        ({"reset_optimizer": True}, "checkpoint_last.pt", "--restore-file: run/checkpoint_last.pt is of another"),
         ({}, "checkpoint_9_100.pt", None),
         ({}, "checkpoint8.pt", None),
         ({"restore_file": "run/c.pt"}, "checkpoint_last.pt", None),  # back to an earlier one
