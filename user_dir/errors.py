@@ -5,8 +5,8 @@ import re
 import sys
 import traceback
 
-# Errors that fairseq raises before it sets up the task, and fairseq and torch after our checks: class, a part of the
-# message, and the line for it.
+# Errors that fairseq raises before it sets up the task, and fairseq and torch after our checks: class (hydra's by name,
+# so that tools do not import it), a part of the message, and the line for it.
 LINES = [
     (AssertionError, "--max-tokens", "{}: for example, add --max-tokens 4096"),
     (AssertionError, "please reset the optimizer", "{}"),
@@ -24,6 +24,16 @@ LINES = [
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
     (ImportError, "Please install fairscale", "{}"),
     (ValueError, "loaded state dict", "the checkpoint's optimizer is that of another model: add --reset-optimizer"),
+    (
+        "ConfigCompositionException",
+        "total_num_update=null",
+        "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update",
+    ),
+    (
+        "ConfigCompositionException",
+        "tokenizer.source_lang=null",
+        "--tokenizer moses needs the languages: add --source-lang and --target-lang",
+    ),
 ]
 
 
@@ -56,15 +66,11 @@ def report_input_errors_in_one_line() -> None:
             message = match[1]
         elif kind is ValueError and str(error).startswith("--finetune-from-model"):
             message = str(error).partition(": {")[0]  # the whole configuration follows
-        elif kind.__name__ == "ConfigCompositionException" and "total_num_update=null" in str(error):
-            message = "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update"
-        elif kind.__name__ == "ConfigCompositionException" and "tokenizer.source_lang=null" in str(error):
-            message = "--tokenizer moses needs the languages: add --source-lang and --target-lang"
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         elif isinstance(error.__context__, FloatingPointError):  # on which fairseq's NaN detector has failed
             message = str(error.__context__)
-        elif lines := [line for of, words, line in LINES if kind is of and words in str(error)]:
+        elif lines := [line for of, words, line in LINES if of in (kind, kind.__name__) and words in str(error)]:
             message = lines[0].format(error)
         else:
             return previous_hook(kind, error, trace)

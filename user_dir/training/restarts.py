@@ -37,7 +37,8 @@ def measured(options: dict, datasets: dict) -> dict:
     first = "valid" if options["combine_valid_subsets"] else options["valid_subset"].split(",")[0]
     if first in datasets:  # without --disable-validation
         pairs = datasets[first]
-        found["set"] = [len(pairs.ordered_indices()), int(pairs.sizes.sum())]
+        # Not their ordered_indices, which are drawn with numpy's generator at each checkpoint.
+        found["set"] = [len(getattr(pairs, "chosen", pairs)), int(pairs.sizes.sum())]
     return found
 
 
