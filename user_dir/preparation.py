@@ -11,6 +11,7 @@ import json
 import pathlib
 import re
 import unicodedata
+from collections.abc import Callable
 
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from subword_nmt.apply_bpe import BPE
@@ -22,11 +23,18 @@ LANGUAGE = re.compile(r"[A-Za-z]+([_-][A-Za-z0-9]+)*")  # such as fr or pt_BR; p
 # a word, within numbers and words, and around full-width punctuation. Also those in times such as 3:30, from which
 # "section 1: 25 people" cannot be told.
 TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?: ?(?=[0-5०-५০-৫٠-٥۰-۵]\d\b)"
-WITHIN = r"(?<=\d) [٫٬] (?=\d)|(?<=[lL]) · (?=[lL])| [\u200c\u200d] "  # ٣٫٥, col·legi, and joiners
+CJK = "\u2e80-\u9fff\uf900-\ufaff"
+WITHIN = (
+    rf"(?<=\d) [٫٬] (?=\d)|(?<=[lL{CJK}가-힣]) · (?=[lL{CJK}가-힣])| [\u200c\u200d־] "  # ٣٫٥, col·legi, and joiners
+)
+QUOTED = rf"(?<=[{CJK}]) (?=[\"'][{CJK}])|(?<=[{CJK}！-～][\"']) (?=[{CJK}])"
+DASHES = rf"(?<=[{CJK}]) ?(?:\.{{3,}}|- -|-) (?=[{CJK}])"  # and dots, as Moses' normalisation writes — and …
 EMOJI = " (?=[\ufe0f\u20e3🏻-🏿])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags, which are several characters
-AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?"
-SPACES = re.compile(f"{TIME}|{WITHIN}|{EMOJI}|{AROUND}")
-INVISIBLE = re.compile("[\u00ad\u2060\ufeff]")  # soft hyphens, joiners, byte order marks: Moses would cut words there
+AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։՝])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?"
+SPACES = re.compile(f"{TIME}|{WITHIN}|{QUOTED}|{DASHES}|{EMOJI}|{AROUND}")
+AFTER_AMOUNT = re.compile(r"(?<=\d )[$£¥฿৳\u20a0-\u20bf](?=[^\W\d_]|\()")  # 5 €pro: Moses takes € for that of €5
+# Soft hyphens, marks of direction, joiners and byte order marks: Moses would cut words there.
+INVISIBLE = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 LETTER = re.compile(r"(?:<[^<>]*>|[\W\d_])*+[^\W\d_]")  # the first one outside of tags
 CONTINUED = "@@"  # the end of every subword but the last of a word
 DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i
@@ -120,7 +128,15 @@ def joined(subwords: str) -> str:
 
 def closed_up(text: str) -> str:
     """Text that sacremoses has detokenised, without the spaces that it leaves in times and other scripts."""
-    return SPACES.sub(lambda found: found[0].replace(" ", ""), text)
+    text = SPACES.sub(lambda found: found[0].replace(" ", ""), text)
+    return AFTER_AMOUNT.sub(r"\g<0> ", text)
+
+
+def detokeniser(language: str) -> Callable[[str], str]:
+    """From Moses' tokens, separated by spaces, to text; without sacremoses' rules for Czech, which write "roku2020"."""
+    code = language_of(language)
+    moses = MosesDetokenizer("" if code == "cs" else code)
+    return lambda tokens: closed_up(moses.detokenize(tokens.split()))
 
 
 def language_of(code: str) -> str:
@@ -147,7 +163,7 @@ class PreparedText:
         self.prepared = prepared
         self.codes = read_codes(codes_of(prepared, source))
         self.normaliser, self.tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
-        self.detokeniser = MosesDetokenizer(target)
+        self.detokenise = detokeniser(target)
         self.language = language_of(source)
         self.abbreviations = frozenset(self.tokeniser.NONBREAKING_PREFIXES)
         self.natural = prepared.tokenise
@@ -161,11 +177,14 @@ class PreparedText:
         """
         from sentencex import segment
 
-        sentences, unfinished, letters = [], "", None
+        sentences, unfinished, letters, opened = [], "", None, ""
         for part in segment(self.language, tidied(text)):
+            part, opened = opened + part, ""
+            if mark := re.search(r"(?<=\s)['”’]+$", part):  # of the next sentence: ”Kom!”, ’s Avonds
+                part, opened = part[: mark.start()], mark[0]
             before = sentences[-1][-99:] if sentences and not unfinished else ""  # a long one takes no longer
             ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
-            if ordinal or (part[0].isalnum() and re.search(r"\w[.,]$", before)):
+            if ordinal or (part[0].isalnum() and re.search(r"\w[.,՜]$", before)):
                 unfinished = letters = sentences.pop()
             unfinished += part
             letters = letters or LETTER.match(part)
@@ -174,6 +193,7 @@ class PreparedText:
             if letters and not abbreviation:
                 sentences.append(unfinished)
                 unfinished, letters = "", None
+        unfinished += opened
         if sentences and not letters:
             unfinished = sentences.pop() + unfinished
         return [*sentences, unfinished] if unfinished else sentences
@@ -194,7 +214,7 @@ class PreparedText:
     def decode(self, subwords: str) -> str:
         """Text from subwords separated by spaces."""
         tokens = joined(subwords)
-        return closed_up(self.detokeniser.detokenize(tokens.split())) if self.prepared.tokenise else tokens
+        return self.detokenise(tokens) if self.prepared.tokenise else tokens
 
 
 class SplitText:

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from .errors import PreparationError
 
-INVISIBLE = re.compile("[\u00ad\u2060\ufeff]")  # soft hyphens, joiners, byte order marks: Moses would cut words there
+# Soft hyphens, marks of direction, joiners and byte order marks: Moses would cut words there.
+INVISIBLE = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 LONGEST = 1 << 24  # the most bytes in a line
 CONVERT = "convert the file first from its encoding, for example with iconv -f {} -t utf-8"
 MARKS = {b"\x1f\x8b": "decompress the file first, with gunzip"}  # of files of another form: their first bytes

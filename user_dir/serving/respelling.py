@@ -17,6 +17,8 @@ ALIKE = (
     *map("".join, zip("0123456789", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯")),
 )
 
+SEVERAL = re.compile(r"[^\W\d_].* .*[^\W\d_]|[!?]")  # words, or an exclamation
+
 # Combining classes of marks without which a word is another one: vowels, and the virama of क्या.
 OF_THE_WORD = (0, 9)
 
@@ -39,9 +41,10 @@ class Respelling:
         """`line` with the nearest known character for each unknown one.
 
         Several words, or an exclamation, all in capitals get ordinary case, unless they are fewer subwords as they are.
+        Beside letters of a script without case capitals are an abbreviation.
         """
         line = tidied(line)
-        if line.isupper() and re.search("[ !?]", line):
+        if line.isupper() and SEVERAL.search(line) and "Lo" not in map(unicodedata.category, line):
             first = re.match(r"[\W\d_]*", line).end() + 1  # letter, as in "- JE SUIS LÀ"
             ordinary = line[:first] + lowered(line, self.text.language)[first:]
             return min(self.respelled(ordinary), self.respelled(line), key=self.length)
@@ -67,7 +70,7 @@ def candidates(character: str) -> Iterable[str]:
     """Other ways to write a character, the nearest first: its row, compatible form, other case, without accents."""
     yield from next((row for row in ALIKE if character in row), "")
     yield unicodedata.normalize("NFKC", character)  # ﬁ in the other case is FI
-    yield character.swapcase()
+    yield from (character.casefold(), character.swapcase())  # ß in the other case is SS
     letters = "".join(x for x in unicodedata.normalize("NFKD", character) if not unicodedata.combining(x))
     yield from (letters, letters.swapcase()) if letters else ()
     # Joiners (क्‍या and क्या), the form of ❤️, and other marks: the dot of ज़, the vowels of السَّلام, the stress of за́мок.

@@ -37,7 +37,7 @@ def respelled(tmp_path):
         (LOWER + "–", "a — b ‐ c", "a – b – c"),
         (LOWER + "-—", "a — b ‐ c", "a — b - c"),
         (LOWER + "“”", "a „b“", "a “b“"),
-        (LOWER + LOWER.upper(), "ﬁn ſo", "fin so"),
+        (LOWER + LOWER.upper(), "ﬁn ſo ß", "fin so ss"),
         (LOWER + "1!", "ﬁn １！", "fin 1!"),
         (LOWER + "4", "a ४ ٤", "a 4 4"),
         (LOWER + "४", "a 4", "a ४"),
@@ -61,6 +61,8 @@ def test_unknown_characters(respelled, known, line, expected):
         ("IL FAIT", "Il fait"),
         ("Il FAIT", "Il FAIT"),  # not all of it
         ("IL", "IL"),  # an abbreviation, perhaps
+        ("10 IL 8", "10 IL 8"),
+        ("IL 漢", "IL 漢"),  # in a script without case
         ("IL!", "Il!"),
         ("- IL FAIT", "- Il fait"),
         ("ΑΣ ΠΑ", "Ας πα"),

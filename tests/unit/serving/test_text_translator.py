@@ -64,6 +64,9 @@ def test_sentences_are_translated_one_by_one(files):
         ("sr", ["Došao je 5. maja 2020. godine.", "Bilo ih je 5.", "Da."]),
         ("ja", ["私は学生です。", "元気ですか？"]),
         ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
+        ("sv", ["Han var trött.", "”Kom!”", "sade hon."]),
+        ("nl", ["Hij was moe.", "'s Avonds sliep hij."]),
+        ("hy", ["Ինչպե՜ս է։"]),
         ("xx", ["It rains.", "A last one of J. S."]),
     ],
 )
@@ -89,8 +92,12 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1.25: 30, 1: 100."),
         ("fa", "می\u200cروم، تو؛"),
         ("am", "ሰላም፣ ነው። ነው፧"),
-        ("hy", "Բարև։"),
+        ("hy", "Բարև։ Հիմա՝ ոչ։"),
+        ("he", "יום־יום"),
+        ("de", "Es kostet 12 € pro Monat, 5 € (nicht $5) und 3 €."),
+        ("cs", "V roce 1990 se narodilo 5 dětí v roce 2020."),
         ("zh", "你好，世界！《书》（是）。好"),
+        ("zh", '史蒂夫·乔布斯说："好。"他"走"了。也许...明天-10 - 20人'),
         ("ja", "これは、本です。「はい」"),
     ],
 )
@@ -119,7 +126,7 @@ def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, ex
 
 
 def test_text_is_composed_as_by_data_prep():
-    text = "re\u0301su\u00adme\u00ad\u0301 \u00a0 \ufeffe"
+    text = "\u2067re\u0301su\u00adme\u00ad\u0301\u2069 \u00a0 \ufeffe\u200f"
     assert tidied(text) == tidy(text) == "r\u00e9sum\u00e9 e"
     assert lowered("IRAK İ", "tr") == tokenise_lines(["IRAK İ"], "tr_TR", True, False, False)[0] == "ırak i"
 
