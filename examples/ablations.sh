@@ -62,6 +62,13 @@ done
 if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f 1)" | sort -u | wc -l)" = 1 ]; then
   fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
 fi
+rows=$(awk -F '\t' -v named=" ${ROWS:-} " 'NR == 1 || named == "  " || index(named, " " $1 " ")' <<< "$rows")
+for word in "$@"; do
+  [[ $word != --* || " ${rows//$'\t'/ } " != *" ${word%%=*} "* ]] ||
+    fail "${word%%=*}: the rows of $name differ in it, and would become equal; omit it"
+done
+[ -z "${SIZE:-}" ] || ! grep -qE -- '-(layers|dim|heads) ' <<< "$rows" ||
+  fail "SIZE=$SIZE: the rows of $name are in proportion to the quickstart's model; omit it"
 [[ " ${SEEDS:-1}" =~ ^(\ +(0|[1-9][0-9]*))+$ ]] || fail "SEEDS is '$SEEDS', and has to be numbers, such as '1 2 3'"
 for list in SEEDS ROWS; do
   twice=$(tr -s ' ' '\n' <<< "${!list:-}" | sort | uniq -d | head -n 1)
@@ -83,10 +90,8 @@ train_row() {  # row, family, its options, seed, options of fairseq-train
   fi
 }
 
-systems=() logs=() names=() first=yes
+systems=() logs=() names=()
 while IFS='|' read -r -u 3 row family options published; do
-  [ -n "$first" ] || [ -z "${ROWS:-}" ] || [[ " $ROWS " == *" $row "* ]] || continue
-  first=""
   systems+=(--system "$row${published:+ (paper, newstest2013: $published)}")
   for seed in ${SEEDS:-1}; do
     echo "# ==== $row, seed $seed"

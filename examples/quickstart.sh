@@ -43,6 +43,7 @@ generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 . "$(dirname "$0")/shared/steps.sh"
 have_no_effect BATCH MAX_TOKENS AVERAGE CHOOSE VALID_PAIRS SMOKE STEPS SIZE TASK TREEBANK PARSED MERGES PATIENCE \
   PREPARATION PROCESSES NODES
+[ -z "${ARCH:-}" ] || [ -z "${FAMILY:-}" ] || fail "ARCH=$ARCH and FAMILY=$FAMILY: both name the model; omit one"
 known=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$arch" 2>&1) || fail "there is no architecture $known"
 [[ $arch != transformer_* ]] || fail "$arch is fairseq's own, which other recipes train; choose a family of the README"
 at_least 1 UPDATES ${PAIRS:+PAIRS} ${VALIDATE:+VALIDATE}

@@ -47,6 +47,8 @@ have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIEN
   ${update_pairs:+BATCH}
 for argument in "${further[@]}"; do
   case ${argument%%=*} in
+    --keep-last-epochs | --keep-interval-updates) fail "$argument: use AVERAGE=..., which keeps as many" ;;
+    --distributed-world-size) fail "$argument: use GPUS=..., or PROCESSES=... with GPUS=0, which share the batch" ;;
     --seed) fail "$argument: use SEED=..., which also names the folder" ;;
     --max-tokens | --batch-size | --max-sentences | --update-freq)
       [ -z "${update_pairs:-}" ] || fail "$argument: an update has $update_pairs pairs here; omit it"
@@ -101,8 +103,9 @@ if [ "$SMOKE" != 0 ]; then
   case $checkpoints in best | last) ;; *) average=2 checkpoints=10 ;; esac
   model+=(--encoder-layers 1 --encoder-embed-dim 64 --encoder-ffn-embed-dim 128)
   model+=(--decoder-layers 1 --decoder-embed-dim 64 --decoder-ffn-embed-dim 128)
-  preparation+=(--max-pairs 1000 --bpe-operations 500)  # the last word of an option counts
-  generation+=(--beam 1 --max-len-b 10)                 # an untrained model does not end sentences
+  preparation+=(--max-pairs 1000)        # the last word of an option counts
+  [[ " ${preparation[*]}" == *" --like"[\ =]* ]] || preparation+=(--bpe-operations 500)
+  generation+=(--beam 1 --max-len-b 10)  # an untrained model does not end sentences
 fi
 case $checkpoints in best | last)
   [ "${AVERAGE:-1}" = 1 ] || fail "AVERAGE=$AVERAGE: the $checkpoints checkpoint alone translates here; omit AVERAGE"

@@ -43,12 +43,18 @@ def average(paths: list[pathlib.Path]) -> dict:
     (a counter) is the last file's.
 
     Raises:
-        InputError: if the parameters' names, shapes or meaning (`meaning`) differ, or a parameter is not finite
+        InputError: if the parameters' names, shapes or meaning (`meaning`) differ, two files are of the same update, or
+            a parameter is not finite
     """
     sums: dict[str, torch.Tensor] = {}
     meant: dict = {}
+    trained: dict[int, pathlib.Path] = {}  # by the number of updates
     for path in paths:
         state = load(path)  # memory-mapped: the optimizer's state is not read
+        updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
+        if updates and (other := trained.setdefault(updates, path)) != path:  # checkpoint_best.pt, another seed, …
+            reason = f"{path} and {other} are both of update {updates}"
+            raise InputError(f"{reason}: name different checkpoints of one run")
         model = state["model"]
         shapes, known = ({name: tuple(value.shape) for name, value in of.items()} for of in (model, sums))
         found = meaning(state)  # an older version's checkpoint says less

@@ -87,6 +87,19 @@ def test_what_does_not_hear_sigterm_is_killed():
 
 
 @pytest.mark.parametrize(
+    "words, env, message",
+    [
+        (["--dropout=0.2"], {}, "--dropout: the rows of vaswani differ in it, and would become equal; omit it"),
+        ([], {"SIZE": "base"}, "SIZE=base: the rows of vaswani are in proportion to the quickstart's model; omit it"),
+        (["--dropout", "0.2"], {"ROWS": "D.smoothing-0", "SIZE": "base"}, None),
+    ],
+)
+def test_rows_that_would_not_be_those_of_the_table_are_refused(words, env, message):
+    done = bash(EXAMPLES / "ablations.sh", "vaswani", "--dry-run", *words, env=env)
+    assert (done.stderr, done.returncode) == (f"ablations.sh: {message}\n" if message else "", int(bool(message)))
+
+
+@pytest.mark.parametrize(
     "recipe, option, words",
     [
         ("quickstart.sh", "--help", ["From nothing to a scored translation", "MINUTES=7"]),

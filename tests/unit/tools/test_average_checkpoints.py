@@ -9,12 +9,13 @@ import torch
 from user_dir.tools import average_checkpoints
 
 
-def checkpoint(path, value, dtype=torch.float32, words=None, options=(), **more):
+def checkpoint(path, value, dtype=torch.float32, words=None, options=(), updates=None, **more):
     model = {"weight": torch.full((2, 3), value, dtype=dtype), "version": torch.tensor(3), **more}
     cfg = {"model": argparse.Namespace(arch="x", **dict(options))}
     state = {"cfg": cfg, "model": model, "last_optimizer_state": {"big": 1}}
     state["extra_state"] = {"ema": {"weight": value}, "ema_fp32_params": {"weight": value}, "val_loss": 4.5}
     state["extra_state"]["previous_training_time"] = 400.0
+    state["optimizer_history"] = [{"num_updates": updates}] if updates else []
     torch.save({**state, "task_state": {"dictionaries": words} if words else {}}, path)
     return path
 
@@ -109,6 +110,11 @@ REFUSED = [
     ({"checkpoint_last.pt": {}}, ". --last 1", "by epoch .*: name another folder, or .*checkpoint_last.pt alone"),
     ({}, "rnu --last 1", "there is no folder .*rnu: name the folder of a run"),
     ({"a.pt": {}}, "a.pt a.pt", "a.pt is given twice"),
+    (
+        {"a.pt": {"updates": 8}, "b.pt": {"updates": 9}, "checkpoint_best.pt": {"updates": 8}},
+        "a.pt b.pt checkpoint_best.pt",
+        "checkpoint_best.pt and .*a.pt are both of update 8: name different checkpoints",
+    ),
     ({"a.pt": {}}, "a.pt {folder}/a.pt", "a.pt is given twice"),
     ({"checkpoint1.pt": {}}, ". --last 2", "holds 1 checkpoints by epoch and 2 are to be averaged"),
 ]

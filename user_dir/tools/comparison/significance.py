@@ -19,7 +19,7 @@ from sacrebleu.significance import PairedTest
 
 from ...errors import InputError
 from ..shared.metrics import metrics, texts
-from ..shared.translations import Run, read_lines, read_runs
+from ..shared.translations import Run, read_lines, read_runs, translations_of
 
 CHECKED_WITH = "2.6.0"
 
@@ -80,19 +80,24 @@ class System:
         return {}
 
 
+FORM = "--system NAME FILE [FILE …], a file for each seed"
+
+
 def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metric]]:
     """The systems, the baseline first; and the metrics.
 
     Raises:
-        InputError: as read_runs; if a name occurs twice, a system has no file, there is only one system, or the
-            baseline is none of them
+        InputError: as read_runs; if a name occurs twice, a system has no name or no file, there is only one system, or
+            the baseline is none of them
     """
     files: dict[str, list[pathlib.Path]] = {}
     for name, *paths in args.system:
         if name in files:
             raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
         if not paths:
-            raise InputError(f"--system {name} has no files: --system NAME FILE [FILE …], a file for each seed")
+            raise InputError(f"--system {name} has no files: {FORM}")
+        if translations_of(pathlib.Path(name)).is_file():
+            raise InputError(f"--system {name} has no name: {FORM}")
         files[name] = [*map(pathlib.Path, paths)]
     if len(files) < 2:
         remedy = "give a --system NAME FILE … for each system, or use nmt-score"
