@@ -155,8 +155,9 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
             if (value := getattr(cfg, name)) != default:
                 reason = "cannot be combined with --branch-weights random, which evaluates with 1/M"
                 yield f"{flag(name)} {value} {reason}: omit one of them"
-    if cfg.absolute_positions == "omit" and (cfg.encoder.learned_pos or cfg.decoder.learned_pos):
-        yield "--encoder-learned-pos and --decoder-learned-pos need --absolute-positions add: add it, or omit them"
+    if cfg.no_token_positional_embeddings and (cfg.encoder.learned_pos or cfg.decoder.learned_pos):
+        off = "--no-token-positional-embeddings or --absolute-positions omit"
+        yield f"--encoder-learned-pos and --decoder-learned-pos have no effect with {off}: omit either"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():
@@ -211,4 +212,5 @@ def training_options(cfg) -> dict:
     options = {name: value for group in groups for name, value in group.items()}
     optimizer = root.get("optimizer")  # a Namespace of all options if it has no dataclass, such as fairseq's sgd
     name = optimizer.optimizer if isinstance(optimizer, argparse.Namespace) else optimizer and optimizer.get("_name")
-    return {**options, "optimizer": name, "lr_scheduler": root.get("lr_scheduler")}
+    choices = {choice: root.get(choice) for choice in ("criterion", "lr_scheduler")}
+    return {**options, "optimizer": name} | choices

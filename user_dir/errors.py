@@ -10,6 +10,8 @@ import traceback
 LINES = [
     (AssertionError, "--max-tokens", "{}: for example, add --max-tokens 4096"),
     (AssertionError, "please reset the optimizer", "{}"),
+    (AssertionError, "the same number of examples", "{}: prepare the data again"),
+    (AssertionError, "should not exceed max_tokens", "{}: give a larger --max-tokens"),
     (AssertionError, "--sampling requires --nbest", "{}: give both the same number"),
     (AssertionError, " requires --sampling", "{}: add it"),
     (AssertionError, "--temperature must be", "{}"),

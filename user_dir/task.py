@@ -26,7 +26,7 @@ from torch import distributed
 from .checkpoints.trusted import refuse_untrusted
 from .config import option, training_options, whole
 from .errors import InputError
-from .preparation import closed_up
+from .preparation import detokeniser
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
 from .search.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
@@ -87,7 +87,7 @@ class CheckedTranslationTask(TranslationTask):
       --valid-subset may name the training set.
     - --patience and the log's clock continue after restarts; --valid-pairs validates on a sample.
     - After the last epoch of --max-epoch it validates and saves, whatever the intervals are.
-    - A checkpoint is not used with dictionaries of other words.
+    - A checkpoint is not used with dictionaries of other words, nor in the other direction.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers, and
       `gpu_memory_gb`, the memory that torch holds on its GPU.
     """
@@ -162,21 +162,28 @@ class CheckedTranslationTask(TranslationTask):
         return model
 
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
-        """As fairseq's, with our search and --lenpen-form; raises InputError for an invalid beam, nbest or lenpen."""
-        refuse_search(**{name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen")})
+        """As fairseq's, with our search and --lenpen-form.
+
+        Raises:
+            InputError: for an invalid beam, nbest or lenpen, and for options that have no effect or always fail
+        """
+        given = {name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen", "replace_unk", "sacrebleu")}
+        refuse_search(**given, num_shards=training_options(self.cfg).get("num_shards", 1) > 1)
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
         generator = super().build_generator(models, args, seq_gen_cls, **kwargs)
         if isinstance(generator, SequenceGenerator):  # fairseq's scorer of references has no length penalty
             generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
+            blocker = generator.repeat_ngram_blocker
+            if blocker and not blocker.use_extension:  # fairseq passes all positions, and so finds no repetition
+                blocker.register_forward_pre_hook(lambda _, given: (given[0][:, : given[-1] + 1], *given[1:]))
         return generator
 
     def build_tokenizer(self, args):
         """As fairseq's, for --tokenizer moses with translations in any script."""
         tokenizer = super().build_tokenizer(args)
         if isinstance(tokenizer, MosesTokenizer):
-            decode = tokenizer.decode
-            tokenizer.decode = lambda text: closed_up(decode(text))
+            tokenizer.decode = detokeniser(tokenizer.cfg.target_lang)
         return tokenizer
 
     def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=None, **kwargs):
@@ -219,14 +226,22 @@ class CheckedTranslationTask(TranslationTask):
         """Called by fairseq to save what `load_state_dict` gets: a checkpoint has no words, only their folder."""
         sides = (self.source_dictionary, self.target_dictionary)
         digests = [hashlib.sha256("\n".join(side.symbols).encode()).hexdigest()[:16] for side in sides]
-        return {**super().state_dict(), "dictionaries": digests}
+        languages = [self.cfg.source_lang, self.cfg.target_lang]
+        return {**super().state_dict(), "dictionaries": digests, "languages": languages}
 
     def load_state_dict(self, state: dict) -> None:
-        """Called with what a checkpoint says of its task; raises InputError if its dictionaries have other words."""
+        """Called with what a checkpoint says of its task.
+
+        Raises:
+            InputError: if its dictionaries have other words, or the model translates in the other direction
+        """
         words = self.state_dict()["dictionaries"]
         if state.get("dictionaries", words) != words:
             reason = f"the model was trained with other dictionaries than those of {self.cfg.data}"
             raise InputError(f"{reason}: name the data of its training")
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        if source != target and state.get("languages") == [target, source]:
+            raise InputError(f"the model translates {target} to {source}: add -s {target} -t {source}")
 
     def begin_epoch(self, epoch, model):
         """Called by fairseq when an epoch begins."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import pytest
 from integration.refusals import BRANCHES, PLAIN, RELATIVE, TASK, TRAINED, WEIGHTED, check_input
@@ -33,6 +34,15 @@ INPUT = [
         "--total-num-update 5: .*max-update is 9: give",
     ),
     ("--warmup-updates 0", "--warmup-updates 0: .*inverse_sqrt divides by it: give at least 1"),
+    ("--lr 1e-3,1e-4", "--lr with 2 rates needs --lr-scheduler fixed, not inverse_sqrt: give one"),
+    ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
+    ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
+    ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
+    ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
+    (
+        "--patience 3 --save-interval 2 --save-interval-updates 2 --validate-interval-updates 3",
+        "--validate-interval 1: --patience .*: add --save-interval 1; .*: add --save-interval-updates 3",
+    ),
     ("--maximize-best-checkpoint-metric", "metric loss would keep the highest: omit --maximize"),
     ("--eval-bleu --eval-bleu-detok mooses", "--eval-bleu-detok mooses: choose from .*moses"),
     ("--eval-bleu --eval-bleu-args {beam:4}", "--eval-bleu-args {beam:4}: give a JSON object"),
@@ -49,6 +59,30 @@ INPUT = [
 def test_input(copies, more, words):
     with pytest.raises(InputError, match=words):
         check_input(copies, more)
+
+
+@pytest.mark.parametrize("subword", ["sub@@", "▁sub"])
+def test_bleu_of_subwords(copies, tmp_path, subword):
+    data = shutil.copytree(copies, tmp_path / "data")
+    with open(data / "dict.tgt.txt", "a", encoding="utf-8") as dictionary:
+        dictionary.write(f"{subword} 1\n")
+    with pytest.raises(InputError, match="--eval-bleu would score subwords: add --eval-bleu-remove-bpe"):
+        check_input(data, "--eval-bleu --eval-bleu-detok space")
+    check_input(data, "--eval-bleu --eval-bleu-detok space --eval-bleu-remove-bpe")
+
+
+def test_choices_that_are_sound(copies):
+    """Next to those above."""
+    check_input(copies, "--lr 1e-3,1e-4 --lr-scheduler fixed --stop-min-lr 1e-9 --grouped-shuffling")
+    check_input(copies, "--warmup-init-lr 1e-7 --stop-min-lr 1e-9 --patience 3")
+    check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
+    check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")
+
+
+def test_metrics_that_the_criterion_does_not_log(copies):
+    for more in ("nll_loss", "accuracy --maximize-best-checkpoint-metric"):
+        with pytest.raises(InputError, match="metric .*: --criterion cross_entropy has loss and ppl only: choose one"):
+            check_input(copies, f"--best-checkpoint-metric {more}", criterion="cross_entropy")
 
 
 def test_fairseq_hydra_train_has_no_default_schedule(copies):

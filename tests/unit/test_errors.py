@@ -71,6 +71,14 @@ def raised_in_another_process(error):
         (ValueError("a mistake"), "traceback of ValueError\n"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
         (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint\n"),
+        (
+            AssertionError("Source and target must contain the same number of examples"),
+            "Source and target must contain the same number of examples: prepare the data again\n",
+        ),
+        (
+            AssertionError("should not exceed max_tokens=1"),
+            "should not exceed max_tokens=1: give a larger --max-tokens\n",
+        ),
         (AssertionError("--sampling requires --nbest x"), "--sampling requires --nbest x: give both the same number\n"),
         (
             type("ConfigCompositionException", (Exception,), {})("x lr_scheduler.total_num_update=null"),

@@ -181,11 +181,30 @@ def test_validation_searches_with_ours(monkeypatch):
         ({"beam": "4"}, "beam '4': give a whole number from 1"),
         ({"beam": 4, "nbest": 5}, "nbest 5 .*beam 4: give"),
         ({"lenpen": math.nan}, "lenpen nan: give a number from -10"),
+        ({"sacrebleu": True}, "--sacrebleu: it has no effect: use --scoring sacrebleu"),
+        ({"replace_unk": "@@ "}, "--replace-unk: fairseq would fail: omit it"),
     ],
 )
 def test_impossible_searches_are_refused(build, new_task, given, words):
     with pytest.raises(InputError, match=words):
         new_task().build_generator([build("vaswani_transformer_base")], argparse.Namespace(**given))
+
+
+def test_parts_of_a_data_set_that_fairseq_would_not_make_are_refused(build):
+    words = "--task checked_translation --arch vaswani_transformer_tiny --num-shards 2".split()
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words))
+    task = CheckedTranslationTask.setup_task(cfg.task)
+    with pytest.raises(InputError, match="--num-shards: each part would translate all sentences: split the text"):
+        task.build_generator([build("vaswani_transformer_base")], argparse.Namespace())
+
+
+def test_the_other_direction_is_refused(new_task):
+    """With one dictionary for both languages nothing else would say so."""
+    state = new_task(source_lang="fr", target_lang="en").state_dict()
+    for pair in (("fr", "en"), ("es", "en"), (None, None)):
+        new_task(source_lang=pair[0], target_lang=pair[1]).load_state_dict(state)
+    with pytest.raises(InputError, match="the model translates fr to en: add -s fr -t en"):
+        new_task(source_lang="en", target_lang="fr").load_state_dict(state)
 
 
 def test_data_sets_that_are_not_there_are_refused(new_task):

@@ -23,6 +23,13 @@ MOST = 1_000_000
 RANGES = {"beam": (1, MOST), "lenpen": (-10, 10), "max_len_a": (0, MOST), "max_len_b": (1, MOST)}
 RANGES |= dict.fromkeys(("nbest", "max_tokens", "batch_size"), (1, 10**9))  # counts of a single search, not kept
 
+# Options of fairseq's commands that have no effect or always fail: what to do instead.
+IGNORED = {
+    "num_shards": "each part would translate all sentences: split the text, and use nmt-translate",
+    "replace_unk": "fairseq would fail: omit it",
+    "sacrebleu": "it has no effect: use --scoring sacrebleu, or nmt-score",
+}
+
 
 def search_settings(kept: dict, **given) -> dict:
     """All settings by fairseq's names: those `given` (not None), else those in `kept`, else DEFAULTS."""
@@ -72,10 +79,14 @@ def faults(settings: dict) -> Iterator[str]:
 
 
 def refuse_search(**search) -> None:
-    """Raises InputError, naming the arguments, for values in `search` that are invalid; None stands for a default."""
+    """Raises InputError, naming the arguments, for values in `search` that are invalid, and for those of IGNORED.
+
+    None stands for a default.
+    """
     names = (*RANGES, "lenpen_form")
     given = {name: value for name, value in search.items() if name in names and value is not None}
     found = [*faults(given)]
+    found += [f"{flag(name)}: {remedy}" for name, remedy in IGNORED.items() if search.get(name)]
     if not found and given.get("nbest", 1) > given.get("beam", MOST):
         found = [f"nbest {given['nbest']} is larger than the beam {given['beam']}: give a larger beam"]
     if found:

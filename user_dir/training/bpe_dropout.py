@@ -27,14 +27,15 @@ class Segmenter:
         dictionary: of the binarised subwords
         dropout: p
         longest: the most subwords of a sentence that the model accepts
+        cut: whether sentences that are longer are cut, as by --truncate-source
     """
 
-    def __init__(self, codes: BPE, dictionary: Dictionary, dropout: float, longest: int):
-        self.codes, self.dictionary, self.dropout, self.longest = codes, dictionary, dropout, longest
+    def __init__(self, codes: BPE, dictionary: Dictionary, dropout: float, longest: int, cut: bool = False):
+        self.codes, self.dictionary, self.dropout, self.longest, self.cut = codes, dictionary, dropout, longest, cut
         self.codes.vocab = {*dictionary.symbols}
 
     def segment(self, tokens: Tensor) -> Tensor:
-        """tokens [S] segmented anew, [S'] (unchanged if S' > longest); draws from Python's `random`."""
+        """tokens [S] segmented anew, [S'] (if S' > longest cut or unchanged); draws from Python's `random`."""
         subwords = []
         word = []
         for subword in tokens.tolist():
@@ -43,7 +44,10 @@ class Segmenter:
                 subwords += self.segment_word(word)
                 word = []
         self.codes.cache.clear()  # with dropout subword-nmt fills it and does not read it
-        return tokens.new_tensor(subwords + word) if len(subwords) + len(word) <= self.longest else tokens
+        subwords += word
+        if self.cut and len(subwords) > self.longest:
+            subwords[self.longest - 1 :] = subwords[-1:]
+        return tokens.new_tensor(subwords) if len(subwords) <= self.longest else tokens
 
     def segment_word(self, subwords: list[int]) -> list[int]:
         """A word in other subwords; unchanged if it is </s>, or if an old or new subword is not in the dictionary."""
@@ -113,5 +117,6 @@ def with_bpe_dropout(pairs: LanguagePairDataset, task) -> BPEDropout:
             if not codes.exists():
                 remedy = "choose the other --bpe-dropout-side, or omit --bpe-dropout"
                 raise InputError(f"--bpe-dropout: there are no subword codes {codes} for the {side}: {remedy}")
-            segmenters[side] = Segmenter(read_codes(codes), dictionary, cfg.bpe_dropout, longest)
+            cut = side == "source" and cfg.truncate_source
+            segmenters[side] = Segmenter(read_codes(codes), dictionary, cfg.bpe_dropout, longest, cut)
     return BPEDropout(pairs, segmenters, cfg.seed)

@@ -34,6 +34,9 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
+        for other in {"continue_once", "finetune_from_model"} - {name}:
+            if getattr(options, other, None):
+                raise InputError(f"{flag(other)} has no effect with {flag(name)}: omit one of them")
     try:
         refuse_another_model(path, state := load(path), options, model)
     except InputError as error:
@@ -47,8 +50,11 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         if seconds := state.get("extra_state", {}).get("previous_training_time"):
             reason = f"fairseq would count its {seconds / 3600:.2f} hours for --stop-time-hours"
             raise InputError(f"{place}{path}: {reason}: name an average of it (nmt-average-checkpoints)")
+    said = state["task_state"]
+    if name == "finetune_from_model":  # which may begin with a model of the other direction
+        said = {entry: value for entry, value in said.items() if entry != "languages"}
     try:
-        task.load_state_dict(state["task_state"])  # fairseq does so only where it serves a model
+        task.load_state_dict(said)  # fairseq does so only where it serves a model
     except InputError as error:
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
     if name == "save_dir":

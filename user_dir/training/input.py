@@ -5,9 +5,11 @@ import dataclasses
 import importlib.util
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.data.encoders import TOKENIZER_REGISTRY
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
@@ -17,9 +19,12 @@ from omegaconf import DictConfig
 
 from ..config import PARTS, VariantConfig
 from ..errors import InputError, flag
+from ..preparation import CONTINUED
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 
 EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", "decoder")}
+MARKED = re.compile(f"{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
+UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
 RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
 
@@ -31,65 +36,24 @@ def refuse_input(options, task, model_options) -> None:
         InputError: lists the faults and says what to change; of sentences' lengths, only the first for training and
             the first for validation
     """
-    faults = []
-    if options.optimizer is None:
-        faults.append("--optimizer is missing: add --optimizer fused_adam")
-    elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
-        faults.append("--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4")
-    schedule = options.lr_scheduler  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
-    if schedule is None or (isinstance(schedule, DictConfig) and not schedule.get("_name")):
-        faults.append("lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options")
-    elif getattr(schedule, "_name", schedule) == "inverse_sqrt" and getattr(options, "warmup_updates", 1) < 1:
-        faults.append("--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it: give at least 1")
-    ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
-    if 0 < ended < options.max_update and not options.end_learning_rate:
-        rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
-        faults.append(f"{rate}, and --max-update is {options.max_update}: give both the same number")
-    if options.bf16 and not importlib.util.find_spec("torch_xla"):
-        faults.append("--bf16 needs a TPU: train with --autocast bf16")
-    flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
-    if flattened and (options.cpu or not torch.cuda.is_available()):
-        faults.append("--fp16 needs a GPU: train with --autocast bf16")
-    if options.checkpoint_suffix:
-        faults.append("--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir")
-    if task.cfg.num_batch_buckets:
-        faults.append("--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it")
-    if task.cfg.valid_pairs < 0:
-        faults.append(f"--valid-pairs {task.cfg.valid_pairs}: give a number of pairs, or 0 for all")
-    counts = [(name, getattr(options, name)) for name in INTERVALS] + [("update_freq", n) for n in options.update_freq]
-    faults += [f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1]
+    faults = [*learning_faults(options), *precision_faults(options, model_options), *unusable(options, task.cfg)]
     if not options.disable_validation:
-        faults += evaluation_faults(options, task.cfg)
+        faults += evaluation_faults(options, task.cfg, task.target_dictionary)
     faults += unknown_options(model_options)
     faults += without_effect(model_options)
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
         faults.append(f"--share-all-embeddings: the languages have dictionaries of their own: {remedy}")
-    if getattr(model_options, "autocast", "off") != "off" and (options.fp16 or options.amp):
-        given = "--fp16" if options.fp16 else "--amp"
-        faults.append(f"--autocast bf16 cannot be combined with {given}, which computes in float16: omit one of them")
-    if getattr(model_options, "autocast", "off") != "off" and options.ddp_backend == "fully_sharded":
-        faults.append("--autocast bf16 cannot be combined with --ddp-backend fully_sharded: use pytorch_ddp")
-    computed_again = ("checkpoint_activations", "offload_activations")  # hydra's do not imply each other
-    if options.amp and any(getattr(model_options, name, False) for name in computed_again):
-        reason = "which would compute layers again in float32"
-        faults.append(f"--amp cannot be combined with --checkpoint-activations, {reason}: train with --autocast bf16")
-    read = {name: getattr(model_options, name, None) for name in EMBEDDINGS}
-    read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
-    missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
-    faults += [f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items()]
-    for name, width in EMBEDDINGS.items():
-        path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
-        if path and name not in missing and (found := width_of(path)) != wanted is not None:
-            faults.append(f"{flag(name)} {path} has vectors of {found} numbers: give {flag(width)} {found}")
+    faults += file_faults(options, model_options)
     pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
     validated = [] if options.disable_validation else options.valid_subset.split(",")
     of_training = [(folder, options.train_subset) for folder in folders]
     of_validation = [(folders[0], part) for part in validated]
     data_faults = [
-        f"{folder} has no {part}.{'-'.join(pair)}.{pair[0]}.idx"
+        f"{folder} has no {part}.{'-'.join(pair)}.{language}.idx"
         for folder, part in of_training + of_validation
-        if not any(parts_of(folder, part, pair, pair[0], "*"))  # --dataset-impl raw has no index
+        for language in pair
+        if not any(parts_of(folder, part, pair, language, "*"))  # --dataset-impl raw has no index
     ]
     trained, held_out = ([*data_sets(parts, task)] for parts in (of_training, of_validation))
     if not options.combine_valid_subsets:
@@ -104,6 +68,78 @@ def refuse_input(options, task, model_options) -> None:
         raise InputError("; ".join(faults))
 
 
+def learning_faults(options) -> Iterator[str]:
+    """Yields the faults in the choice of the optimizer and of the learning rate."""
+    if options.optimizer is None:
+        yield "--optimizer is missing: add --optimizer fused_adam"
+    elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
+        yield "--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4"
+    schedule, warmup = name_of(options.lr_scheduler), getattr(options, "warmup_updates", 1)
+    if schedule is None:  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
+        yield "lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options"
+    elif schedule == "inverse_sqrt" and warmup < 1:
+        yield "--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it: give at least 1"
+    elif schedule != "fixed" and len(options.lr) > 1:
+        yield f"--lr with {len(options.lr)} rates needs --lr-scheduler fixed, not {schedule}: give one rate"
+    first = max(0.0, getattr(options, "warmup_init_lr", 0.0))
+    if schedule in ("inverse_sqrt", "polynomial_decay") and warmup > 0 and first <= options.stop_min_lr:
+        yield f"--stop-min-lr {options.stop_min_lr}: the warm-up begins with a rate of {first}: omit it"
+    ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
+    if 0 < ended < options.max_update and not options.end_learning_rate:
+        rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
+        yield f"{rate}, and --max-update is {options.max_update}: give both the same number"
+
+
+def precision_faults(options, model_options) -> Iterator[str]:
+    if options.bf16 and not importlib.util.find_spec("torch_xla"):
+        yield "--bf16 needs a TPU: train with --autocast bf16"
+    flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
+    if flattened and (options.cpu or not torch.cuda.is_available()):
+        yield "--fp16 needs a GPU: train with --autocast bf16"
+    autocast = getattr(model_options, "autocast", "off") != "off"
+    if autocast and (options.fp16 or options.amp):
+        given = "--fp16" if options.fp16 else "--amp"
+        yield f"--autocast bf16 cannot be combined with {given}, which computes in float16: omit one of them"
+    if autocast and options.ddp_backend == "fully_sharded":
+        yield "--autocast bf16 cannot be combined with --ddp-backend fully_sharded: use pytorch_ddp"
+    computed_again = ("checkpoint_activations", "offload_activations")  # hydra's do not imply each other
+    if options.amp and any(getattr(model_options, name, False) for name in computed_again):
+        reason = "which would compute layers again in float32"
+        yield f"--amp cannot be combined with --checkpoint-activations, {reason}: train with --autocast bf16"
+
+
+def unusable(options, task_cfg) -> Iterator[str]:
+    """Yields the options with which fairseq would fail later, or train or validate on the wrong pairs."""
+    if options.checkpoint_suffix:
+        yield "--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir"
+    if task_cfg.num_batch_buckets:
+        yield "--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it"
+    criterion = name_of(options.criterion)
+    if task_cfg.load_alignments and criterion in UNALIGNED:
+        remedy = "use label_smoothed_cross_entropy_with_alignment, or omit it"
+        yield f"--load-alignments has no effect on --criterion {criterion}: {remedy}"
+    if options.grouped_shuffling and options.distributed_world_size > 1:
+        yield "--grouped-shuffling leaves out the longest sentences where several processes train: omit it"
+    if options.max_valid_steps is not None:
+        yield "--max-valid-steps takes the shortest sentences, which come first: use --valid-pairs"
+    if task_cfg.valid_pairs < 0:
+        yield f"--valid-pairs {task_cfg.valid_pairs}: give a number of pairs, or 0 for all"
+    counts = [(name, getattr(options, name)) for name in INTERVALS] + [("update_freq", n) for n in options.update_freq]
+    yield from (f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1)
+
+
+def file_faults(options, model_options) -> Iterator[str]:
+    """Yields the files that are missing, and those of embeddings of another width than the model's."""
+    read = {name: getattr(model_options, name, None) for name in EMBEDDINGS}
+    read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
+    missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
+    yield from (f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items())
+    for name, width in EMBEDDINGS.items():
+        path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
+        if path and name not in missing and (found := width_of(path)) != wanted is not None:
+            yield f"{flag(name)} {path} has vectors of {found} numbers: give {flag(width)} {found}"
+
+
 def width_of(path: str) -> int:
     """The length of the first vector in a file of embeddings: a line of two counts, then words with their vectors."""
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -111,8 +147,8 @@ def width_of(path: str) -> int:
         return len(file.readline().split()) - 1
 
 
-def evaluation_faults(options, task_cfg) -> Iterator[str]:
-    """Yields the faults in the choice of the best checkpoint and in --eval-bleu.
+def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str]:
+    """Yields the faults in the choice of the best checkpoint and in --eval-bleu; `dictionary` is of the target.
 
     fairseq would fail in the first validation, before it has saved anything, or keep the worst checkpoint.
     """
@@ -121,14 +157,24 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
         yield "--best-checkpoint-metric bleu needs --eval-bleu: add it"
     if metric == "accuracy" and not getattr(options, "report_accuracy", True):
         yield "--best-checkpoint-metric accuracy needs --report-accuracy: add it"
+    plain = name_of(options.criterion) == "cross_entropy"  # logs nll_loss only where that is not the loss
+    if plain and (metric == "accuracy" or metric == "nll_loss" and not options.sentence_avg):
+        yield f"--best-checkpoint-metric {metric}: --criterion cross_entropy has loss and ppl only: choose one of them"
     if metric not in RISES and metric.lower() in (*RISES, "sacrebleu"):
         yield f"--best-checkpoint-metric {metric}: choose from {', '.join(RISES)}"
     if highest != RISES.get(metric, highest):
         remedy = "omit" if highest else "add"
         kept = "highest" if highest else "lowest"
         yield f"--best-checkpoint-metric {metric} would keep the {kept}: {remedy} --maximize-best-checkpoint-metric"
+    for unit in ("interval", "interval_updates"):
+        every, saved = (getattr(options, f"{name}_{unit}") for name in ("validate", "save"))
+        if options.patience > 0 and every > 0 and (saved < 1 or every % saved):
+            reason = f"--patience would count models that are not saved: add {flag(f'save_{unit}')} {every}"
+            yield f"{flag(f'validate_{unit}')} {every}: {reason}"
     if not task_cfg.eval_bleu:
         return
+    if not task_cfg.eval_bleu_remove_bpe and any(map(MARKED.search, dictionary.symbols)):
+        yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
     if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
         yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"
     of_searches = {field.name for field in dataclasses.fields(GenerationConfig)}
@@ -141,6 +187,11 @@ def evaluation_faults(options, task_cfg) -> Iterator[str]:
             yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"
         elif known and (unknown := given.keys() - known):
             yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
+
+
+def name_of(choice) -> str | None:
+    """The name of a criterion or scheduler, for which fairseq-hydra-train has a group of options."""
+    return choice.get("_name") if isinstance(choice, DictConfig) else choice
 
 
 def arch_of(model_options) -> str | None:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -42,7 +43,6 @@ SEEDS = {
 }
 LEFT_TO_FAIRSEQ = {
     "sampling": {"sampling": True},
-    "n-grams": {"no_repeat_ngram_size": 2},
     "length of the source": {"match_source_len": True},
     "diverse beams": {"diverse_beam_groups": 2},
     "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
@@ -154,7 +154,8 @@ def test_diverse_beams_of_numbered_sentences(models, new_task, batch):
         assert_same(searches.generate([model], {"net_input": batch, "id": torch.tensor(numbers)}), expected)
 
 
-SOME = [LEFT_TO_FAIRSEQ[name] for name in ("n-grams", "diverse beams", "forced prefix")]
+N_GRAMS = {"no_repeat_ngram_size": 2}
+SOME = [N_GRAMS, *(LEFT_TO_FAIRSEQ[name] for name in ("diverse beams", "forced prefix"))]
 
 
 @pytest.mark.parametrize("options", [{}, {"min_len": 0}, *SOME, {"print_alignment": "hard"}], ids=str)
@@ -184,6 +185,16 @@ def test_sums_and_references_have_no_length_penalty(models, search, new_task):
 @pytest.mark.parametrize("options", LEFT_TO_FAIRSEQ)
 def test_left_to_fairseq(models, both, options):
     assert_same(*both(models(), left=True, **LEFT_TO_FAIRSEQ[options]))
+
+
+def test_n_grams_are_not_repeated(models, both):
+    """As fairseq's option says; its own generator does not find them."""
+    found, expected = both(models(), left=True, min_len=12, **N_GRAMS)
+
+    def most(hypotheses):
+        return max(max(Counter(zip(tokens, tokens[1:])).values()) for tokens in words(hypotheses))
+
+    assert most(found) == 1 < most(expected)
 
 
 def test_constraints_without_a_search_that_keeps_them_are_refused(models, new_task, batch):

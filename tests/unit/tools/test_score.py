@@ -72,6 +72,15 @@ def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
     assert found == 4 * found[:2] and found[1] == ["100.00"] * 3
 
 
+def test_unknown_words_of_the_reference_match_nothing(files, cells, capsys):
+    log = files.write(
+        "generate.log", ["T-0\tit was <<unk>> and <<unk>> in <<unk>> .", "H-0\t-1\t<unk> <unk> <unk> <unk>"]
+    )
+    score.main([str(log), "--target-lang", "en"])
+    bleu, chrf, *_ = cells(capsys.readouterr().out, log)
+    assert bleu == "0.00" and float(chrf) < 1
+
+
 def test_generated_by_number_of_segment(files, cells, capsys):
     """Detokenised, tokenised and plain give the same scores; so do T- lines and the reference."""
     plain, references = files.plain(0.3, 1), files.sentences

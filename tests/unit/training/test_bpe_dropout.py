@@ -68,6 +68,19 @@ def test_words_that_cannot_be_segmented_again_stay():
     assert Segmenter(codes, dictionary, 0, 100).segment(torch.tensor([a, b])).tolist() == [a, b]
 
 
+def test_a_sentence_is_cut_as_by_truncate_source():
+    dictionary = Dictionary()
+    a, b, ab, eos = *(dictionary.add_symbol(piece) for piece in ("a@@", "b", "ab")), dictionary.eos()
+    codes, tokens = BPE(io.StringIO("#version: 0.2\na b</w>\n")), torch.tensor([ab, ab, eos])
+    found = [Segmenter(codes, dictionary, 1 - 1e-9, 4, cut).segment(tokens).tolist() for cut in (False, True)]
+    assert found == [tokens.tolist(), [a, b, a, eos]]
+
+
+def test_truncate_source_cuts_the_source(prepared):
+    pairs, _ = prepared(truncate_source=True)
+    assert [segmenter.cut for segmenter in pairs.segmenters.values()] == [True, False]
+
+
 def test_pieces_that_the_dictionary_lacks_are_split():
     """Into those that it has: abc is none, bc is one."""
     dictionary = Dictionary()

@@ -179,6 +179,7 @@ def test_an_average_is_not_continued(saved, new_task):
             "checkpoint1.pt",
             "--finetune-from-model: run/checkpoint1.pt is of another",
         ),
+        ({"continue_once": "b.pt"}, "a.pt", "--continue-once has no effect with --restore-file: omit one"),
         ({"max_update": 101}, "a.pt", None),
         ({"max_update": 100}, "a.pt", "--max-update 100: .*c.pt has done 100 updates already: give a larger number"),
         ({"max_update": 100, "reset_optimizer": True}, "a.pt", None),
@@ -206,7 +207,7 @@ def test_a_training_that_has_reached_its_end_does_no_update(saved, new_task, tmp
     state = torch.load(tmp_path / LAST) | {"last_optimizer_state": {"state": {}}}
     torch.save(state, tmp_path / LAST)
     task = new_task()
-    task.cfg = OmegaConf.create({"optimization": {"max_epoch": 0}})
+    task.cfg = OmegaConf.create({"optimization": {"max_epoch": 0}, "source_lang": None, "target_lang": None})
     for max_update, max_epoch in ((0, 0), (101, 0), (100, -1)):
         options = continued_from(LAST, save_dir=tmp_path, max_update=max_update)
         refuse_checkpoints(options, task, model)

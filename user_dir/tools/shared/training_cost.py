@@ -8,6 +8,7 @@ import math
 import pathlib
 
 import torch
+from fairseq.modules import LayerDropModuleList
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -59,7 +60,8 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     The model is that of a checkpoint beside the log.
 
     Raises:
-        InputError: if there is none, or the log does not say how many subwords were trained on
+        InputError: if there is none, its layers were dropped at random, or the log does not say how many subwords were
+            trained on
     """
     checkpoint = next(filter(pathlib.Path.is_file, map(log.with_name, (AVERAGE, LAST))), None)
     if checkpoint is None:
@@ -67,6 +69,8 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
         raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")
     (model,), task, _ = load_models([checkpoint], data_of([checkpoint], ""), autocast="off")
+    if any(isinstance(module, LayerDropModuleList) for module in model.modules()):
+        raise InputError(f"{checkpoint} was trained with other layers in each update (layerdrop): omit --cost")
     source, target = lengths(task)
     tokens, seconds = shown(points)
     return tokens, operations(model.train(), round(source), round(target)) / round(target) * tokens, seconds

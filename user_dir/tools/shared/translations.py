@@ -14,10 +14,9 @@ import unicodedata
 import zlib
 
 from sacrebleu.utils import smart_open
-from sacremoses import MosesDetokenizer
 
 from ...errors import InputError
-from ...preparation import LANGUAGE, closed_up, language_of
+from ...preparation import LANGUAGE, detokeniser, language_of
 from .command import refuse_repeated
 from .records import TRANSLATIONS
 
@@ -80,10 +79,10 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
     lines = read_lines(path)
-    detokeniser = MosesDetokenizer(language)
+    detokenise = detokeniser(language)
 
     def plain(text: str) -> str:
-        return closed_up(detokeniser.detokenize(text.split())) if tokenised else text
+        return detokenise(text) if tokenised else text
 
     found = segments(path, lines)
     if not found["H"] and not found["D"]:
@@ -104,7 +103,9 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
             raise InputError(f"{path}: segment {segment} is in subwords ({text[:40]} …): {remedy}")
     if tokenised is None:
         tokenised = bool(found["H"]) and detokenised == hypotheses
-    printed = in_order(path, found["T"], len(hypotheses)) if found["T"] else None
+    printed = None
+    if found["T"]:  # as fairseq's --eval-bleu does: tokenisers would find pieces of <<unk>> in a hypothesis's <unk>
+        printed = [text.replace("<<unk>>", "UNKNOWNTOKENINREF") for text in in_order(path, found["T"], len(hypotheses))]
     if references is None and printed is None:
         raise InputError(f"{path} has no T- lines (fairseq-interactive knows no reference): give --reference FILE")
     if references and printed and not any(map(alike, map(plain, printed), references)):

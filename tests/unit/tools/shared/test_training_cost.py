@@ -67,6 +67,14 @@ def test_lengths():
     assert source != target and training_cost.lengths(task) == pytest.approx((source, target))
 
 
+def test_layers_that_are_dropped_have_no_cost(saved, tmp_path, monkeypatch):
+    _, path, data = saved("vaswani_transformer_base", encoder_layerdrop=0.5)
+    path.rename(tmp_path / "average.pt")
+    monkeypatch.setattr(training_cost, "data_of", lambda paths, option: data)
+    with pytest.raises(InputError, match="average.pt was trained with other layers in each update .*: omit --cost"):
+        cost(tmp_path / "train.log", POINTS)
+
+
 def test_cost(saved, tmp_path, monkeypatch):
     model, path, data = saved("vaswani_transformer_base")
     path.rename(tmp_path / "average.pt")
