@@ -47,7 +47,7 @@ have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIEN
   ${update_pairs:+BATCH}
 for argument in "${further[@]}"; do
   case ${argument%%=*} in
-    --keep-last-epochs | --keep-interval-updates) fail "$argument: use AVERAGE=..., which keeps as many" ;;
+    --keep-last-epochs | --keep-interval-updates) fail "$argument: AVERAGE says how many are kept; omit it" ;;
     --distributed-world-size) fail "$argument: use GPUS=..., or PROCESSES=... with GPUS=0, which share the batch" ;;
     --seed) fail "$argument: use SEED=..., which also names the folder" ;;
     --max-tokens | --batch-size | --max-sentences | --update-freq)

@@ -156,8 +156,10 @@ def unsupported(cfg: VariantConfig) -> Iterator[str]:
                 reason = "cannot be combined with --branch-weights random, which evaluates with 1/M"
                 yield f"{flag(name)} {value} {reason}: omit one of them"
     if cfg.no_token_positional_embeddings and (cfg.encoder.learned_pos or cfg.decoder.learned_pos):
-        off = "--no-token-positional-embeddings or --absolute-positions omit"
-        yield f"--encoder-learned-pos and --decoder-learned-pos have no effect with {off}: omit either"
+        off, remedy = "--no-token-positional-embeddings", "omit either"
+        if cfg.absolute_positions == "omit":
+            off, remedy = "--absolute-positions omit", "add --absolute-positions add, or omit them"
+        yield f"--encoder-learned-pos and --decoder-learned-pos have no effect with {off}: {remedy}"
     if cfg.relative_attention == "all" and cfg.relative_positions == "neither":
         yield "--relative-attention all needs relative positions: add --relative-positions keys_and_values"
     for name, remedy in UNSUPPORTED.items():

@@ -176,7 +176,7 @@ class CheckedTranslationTask(TranslationTask):
             generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
             blocker = generator.repeat_ngram_blocker
             if blocker and not blocker.use_extension:  # fairseq passes all positions, and so finds no repetition
-                blocker.register_forward_pre_hook(lambda _, given: (given[0][:, : given[-1] + 1], *given[1:]))
+                blocker.register_forward_pre_hook(so_far)
         return generator
 
     def build_tokenizer(self, args):
@@ -294,6 +294,14 @@ class CheckedTranslationTask(TranslationTask):
 @register_task("fast_translation", dataclass=CheckedTranslationConfig)
 class FastTranslationTask(CheckedTranslationTask):
     """The task's name in version 0.1, which old checkpoints and commands have."""
+
+
+def so_far(blocker, given: tuple) -> tuple:
+    """The arguments of fairseq's n-gram blocking without later positions; a prefix's words are not blocked."""
+    tokens, log_probs, *counts, step = given
+    forced = log_probs.isfinite().sum(1, keepdim=True) < 2
+    different = torch.arange(step + 1, device=tokens.device)  # no repetition
+    return torch.where(forced, different, tokens[:, : step + 1]), log_probs, *counts, step
 
 
 def resident_memory() -> int | None:

@@ -75,7 +75,9 @@ def test_choices_that_are_sound(copies):
     """Next to those above."""
     check_input(copies, "--lr 1e-3,1e-4 --lr-scheduler fixed --stop-min-lr 1e-9 --grouped-shuffling")
     check_input(copies, "--warmup-init-lr 1e-7 --stop-min-lr 1e-9 --patience 3")
+    check_input(copies, f"--restore-file {__file__} --stop-min-lr 1e-9")
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
+    check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")
 
 

@@ -67,7 +67,10 @@ REFUSED = [
     (PLAIN, {"decoder_attention_heads": 3}, "--decoder-attention-heads 3: change"),
     (PLAIN, {"relative_attention": "all"}, "--relative-attention all .*: add --relative-positions"),
     (RELATIVE, {"relative_distance": -1}, "--relative-distance -1: give at least 0"),
-    *[(RELATIVE, {f"{side}_learned_pos": True}, "positions omit: omit either") for side in ("encoder", "decoder")],
+    *[
+        (RELATIVE, {f"{side}_learned_pos": True}, "positions omit: add --absolute-positions add")
+        for side in ("encoder", "decoder")
+    ],
     (PLAIN, {"encoder_learned_pos": True, "no_token_positional_embeddings": True}, "-positional-emb.*: omit either"),
     (PLAIN, {"share_all_embeddings": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
     (PLAIN, {"share_decoder_input_output_embed": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),

@@ -21,9 +21,11 @@ from ..config import PARTS, VariantConfig
 from ..errors import InputError, flag
 from ..preparation import CONTINUED
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
+from .last_checkpoint import chosen
 
 EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", "decoder")}
 MARKED = re.compile(f"{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
+ONE_RATE = "cosine inverse_sqrt manual polynomial_decay reduce_lr_on_plateau step triangular tri_stage".split()
 UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
 RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
@@ -79,10 +81,12 @@ def learning_faults(options) -> Iterator[str]:
         yield "lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options"
     elif schedule == "inverse_sqrt" and warmup < 1:
         yield "--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it: give at least 1"
-    elif schedule != "fixed" and len(options.lr) > 1:
+    elif schedule in ONE_RATE and len(options.lr) > 1:
         yield f"--lr with {len(options.lr)} rates needs --lr-scheduler fixed, not {schedule}: give one rate"
     first = max(0.0, getattr(options, "warmup_init_lr", 0.0))
-    if schedule in ("inverse_sqrt", "polynomial_decay") and warmup > 0 and first <= options.stop_min_lr:
+    name, path = chosen(options)
+    begins = name == "finetune_from_model" or options.reset_optimizer or not path.exists()
+    if begins and schedule in ("inverse_sqrt", "polynomial_decay") and warmup > 0 and first <= options.stop_min_lr:
         yield f"--stop-min-lr {options.stop_min_lr}: the warm-up begins with a rate of {first}: omit it"
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
     if 0 < ended < options.max_update and not options.end_learning_rate:
@@ -168,7 +172,7 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
         yield f"--best-checkpoint-metric {metric} would keep the {kept}: {remedy} --maximize-best-checkpoint-metric"
     for unit in ("interval", "interval_updates"):
         every, saved = (getattr(options, f"{name}_{unit}") for name in ("validate", "save"))
-        if options.patience > 0 and every > 0 and (saved < 1 or every % saved):
+        if options.patience > 0 and not options.no_save and every > 0 and (saved < 1 or every % saved):
             reason = f"--patience would count models that are not saved: add {flag(f'save_{unit}')} {every}"
             yield f"{flag(f'validate_{unit}')} {every}: {reason}"
     if not task_cfg.eval_bleu:
@@ -191,7 +195,7 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
 
 def name_of(choice) -> str | None:
     """The name of a criterion or scheduler, for which fairseq-hydra-train has a group of options."""
-    return choice.get("_name") if isinstance(choice, DictConfig) else choice
+    return choice.get("_name") if isinstance(choice, DictConfig) else getattr(choice, "_name", choice)
 
 
 def arch_of(model_options) -> str | None:

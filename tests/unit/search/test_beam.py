@@ -197,6 +197,12 @@ def test_n_grams_are_not_repeated(models, both):
     assert most(found) == 1 < most(expected)
 
 
+def test_a_prefix_may_repeat_n_grams(models, search):
+    prefix = torch.tensor([[5, 6, 5, 6]] * 5)
+    found = search(CheckedTranslationTask, models(), prefix=prefix, **N_GRAMS)
+    assert all(tokens[:4] == [5, 6, 5, 6] for tokens in words(found))
+
+
 def test_constraints_without_a_search_that_keeps_them_are_refused(models, new_task, batch):
     ours, task = models(), new_task()
     built = task.build_generator(ours, argparse.Namespace(beam=4))

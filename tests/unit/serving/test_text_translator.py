@@ -95,6 +95,7 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("hy", "Բարև։ Հիմա՝ ոչ։"),
         ("he", "יום־יום"),
         ("de", "Es kostet 12 € pro Monat, 5 € (nicht $5) und 3 €."),
+        ("fr", "Cela coûte 10 $US par mois."),
         ("cs", "V roce 1990 se narodilo 5 dětí v roce 2020."),
         ("zh", "你好，世界！《书》（是）。好"),
         ("zh", '史蒂夫·乔布斯说："好。"他"走"了。也许...明天-10 - 20人'),

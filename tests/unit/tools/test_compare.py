@@ -158,6 +158,7 @@ def test_other_baseline_and_lengths(comparison, files, cells):
         ("--system a A --system b A", "is given twice"),
         ("--system a A --system log A", "--system .*generate.log has no name: --system NAME FILE"),
         ("--system a A --system run A", "--system .*run has no name: --system NAME FILE"),
+        ("--system run run", "there is only one system"),
         ("--system a A --system b nowhere.log", "nowhere.log cannot be read"),
         ("--system a A B --system b C --test randomisation", "the same number of files for each"),
         ("--system a A --system b B --lengths-of short", "short has 1 lines and there are 120 segments"),

@@ -96,7 +96,8 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
             raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
         if not paths:
             raise InputError(f"--system {name} has no files: {FORM}")
-        if translations_of(pathlib.Path(name)).is_file():
+        unnamed = translations_of(pathlib.Path(name))
+        if unnamed.is_file() and unnamed not in map(translations_of, map(pathlib.Path, paths)):
             raise InputError(f"--system {name} has no name: {FORM}")
         files[name] = [*map(pathlib.Path, paths)]
     if len(files) < 2:
