@@ -122,7 +122,8 @@ class CheckedTranslationTask(TranslationTask):
         try:
             super().load_dataset(split, epoch, combine, **kwargs)
         except FileNotFoundError as error:
-            raise InputError(f"{self.cfg.data} has no data set {split}: name another one, or prepare it") from error
+            remedy = "name another one, prepare it, or add --dataset-impl raw if it is text"
+            raise InputError(f"{self.cfg.data} has no data set {split}: {remedy}") from error
         if self.of_checkpoint:
             return
         if split != self.cfg.train_subset:

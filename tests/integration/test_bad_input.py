@@ -61,14 +61,16 @@ def test_input(copies, more, words):
         check_input(copies, more)
 
 
-@pytest.mark.parametrize("subword", ["sub@@", "▁sub"])
-def test_bleu_of_subwords(copies, tmp_path, subword):
+@pytest.mark.parametrize("subword, value", [("sub@@", ""), ("▁sub", " sentencepiece")])
+def test_bleu_of_subwords(copies, tmp_path, subword, value):
     data = shutil.copytree(copies, tmp_path / "data")
     with open(data / "dict.tgt.txt", "a", encoding="utf-8") as dictionary:
         dictionary.write(f"{subword} 1\n")
-    with pytest.raises(InputError, match="--eval-bleu would score subwords: add --eval-bleu-remove-bpe"):
-        check_input(data, "--eval-bleu --eval-bleu-detok space")
-    check_input(data, "--eval-bleu --eval-bleu-detok space --eval-bleu-remove-bpe")
+    removed = "--eval-bleu --eval-bleu-detok space --eval-bleu-remove-bpe"
+    for wrong in (removed.removesuffix(" --eval-bleu-remove-bpe"), removed + (not value) * " sentencepiece"):
+        with pytest.raises(InputError, match="--eval-bleu would score subwords: add --eval-bleu-remove-bpe"):
+            check_input(data, wrong)
+    check_input(data, removed + value)
 
 
 def test_choices_that_are_sound(copies):

@@ -61,7 +61,7 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
 
     cfg = model.cfg
     if not hasattr(cfg, "relative_positions"):
-        raise NotComputed(f"{path} is not of this project's families: use CTranslate2's own ct2-fairseq-converter")
+        raise NotComputed(f"{path} is not of this project's families: convert it first (nmt-convert-checkpoint)")
     faults = []
     for option in own_options(type(cfg)):
         given = f"{flag(option)} {getattr(cfg, option)}"

@@ -36,7 +36,7 @@ def new_words(old: Dictionary, new: Dictionary) -> int:
     for number, word in enumerate(old.symbols):
         if word not in new.symbols[number : number + 1]:
             reason = f"the new dictionary does not begin with the old one ({word} is not its entry {number})"
-            remedy = "prepare the new text with data-prep/prepare.py --like and the folder of the old text"
+            remedy = "prepare the new text with prepare.py --like and the folder of the old text (or with --srcdict)"
             raise InputError(f"{reason}: {remedy}")
     return len(new) - len(old)
 

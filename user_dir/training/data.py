@@ -78,7 +78,8 @@ def refuse_folder(task_cfg) -> None:
     for other in map(pathlib.Path, split_paths(task_cfg.data)[1:]):  # fairseq reads no dictionary of theirs
         for mine, its in ((folder / name, other / name) for name in names):
             if its.is_file() and words(mine)[: len(theirs := words(its))] != theirs:  # the first one may have more
-                raise InputError(f"{its} has other words than {mine}: prepare its data with --like {folder.parent}")
+                remedy = f"prepare its data with --like {folder.parent} (or fairseq-preprocess --srcdict and --tgtdict)"
+                raise InputError(f"{its} has other words than {mine}: {remedy}")
 
 
 def words(dictionary: pathlib.Path) -> list[bytes]:

@@ -177,7 +177,9 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
             yield f"{flag(f'validate_{unit}')} {every}: {reason}"
     if not task_cfg.eval_bleu:
         return
-    if not task_cfg.eval_bleu_remove_bpe and any(map(MARKED.search, dictionary.symbols)):
+    removed = task_cfg.eval_bleu_remove_bpe
+    marks = {found[0] for found in map(MARKED.search, dictionary.symbols) if found}
+    if marks and ("▁" if removed == "sentencepiece" else removed and CONTINUED) not in marks:
         yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
     if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
         yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"

@@ -42,7 +42,7 @@ def attentions_of(model, name: str) -> list[MultiheadAttention]:
         found += [module for module in modules if getattr(module, mark)]
         if len(found) < number:
             foreign = f"{name} layer {number} has no attention of this user directory"
-            raise InputError(f"{foreign}: train with one of its architectures")
+            raise InputError(f"{foreign}: train with one of its architectures, or convert it (nmt-convert-checkpoint)")
     return found
 
 

@@ -99,7 +99,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     for segment, text in enumerate(hypotheses):
         expected = references[segment] if references else ""  # which may have them as text, such as "@@ -1,3"
         if SUBWORDS.search(text) and not SUBWORDS.search(expected):
-            remedy = "translate with --remove-bpe (or --remove-bpe sentencepiece)"
+            remedy = "translate with --remove-bpe (or --remove-bpe sentencepiece), or join nmt-translate's with sed"
             raise InputError(f"{path}: segment {segment} is in subwords ({text[:40]} …): {remedy}")
     if tokenised is None:
         tokenised = bool(found["H"]) and detokenised == hypotheses
