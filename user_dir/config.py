@@ -203,6 +203,9 @@ def whole(cfg: DictConfig) -> DictConfig:
     return cfg._get_root()
 
 
+CHOICES = ("optimizer", "criterion", "lr_scheduler")
+
+
 def training_options(cfg) -> dict:
     """The options of fairseq's command by name: all of them, or the configuration of which `cfg` is a group."""
     if not isinstance(cfg, DictConfig):
@@ -212,7 +215,15 @@ def training_options(cfg) -> dict:
     names += ["criterion", "lr_scheduler"]
     groups = [group for name in names if isinstance(group := root.get(name), DictConfig)]  # else it has no dataclass
     options = {name: value for group in groups for name, value in group.items()}
-    optimizer = root.get("optimizer")  # a Namespace of all options if it has no dataclass, such as fairseq's sgd
-    name = optimizer.optimizer if isinstance(optimizer, argparse.Namespace) else optimizer and optimizer.get("_name")
-    choices = {choice: root.get(choice) for choice in ("criterion", "lr_scheduler")}
-    return {**options, "optimizer": name} | choices
+    return options | {kind: choice_of(root, kind) for kind in CHOICES}
+
+
+def choice_of(root: DictConfig, kind: str) -> str | None:
+    """The name of the optimizer, criterion or scheduler, alone or in a group of its options.
+
+    The group is a Namespace of all options where it has no dataclass, such as fairseq's sgd.
+    """
+    group = root.get(kind)
+    if isinstance(group, argparse.Namespace):
+        return getattr(group, kind)
+    return group.get("_name") if isinstance(group, DictConfig) else group

@@ -157,7 +157,14 @@ HYDRA = [
     ("optimizer._name=adam ~optimizer.branch_frozen_updates", "train with --optimizer fused_adam"),
     ("+model.branch_weights=softmaxx", "--branch-weights softmaxx: choose from simplex, softmax, random"),
     ("+model.neighbourhood=9", "--neighbourhood 9 has no effect without --restricted-attention"),
-    ("+model.droput=0.3", "model.droput is no option of weighted_transformer_tiny: correct the name"),
+    (
+        "+model.droput=0.3 +model.dropout='0.3' model.share_all_embeddings=no +task.max_source_positions=9 "
+        "+model.arch=x",
+        "model.arch x has no effect .*; model.droput is no option of weighted_transformer_tiny: correct the name.*; "
+        "model.dropout '0.3': give a number.*; model.share_all_embeddings 'no': give true or false.*; "
+        "task.max_source_positions 9 and model.max_source_positions 1024: give both the same",
+    ),
+    ("lr_scheduler._name=inverse_sqr", "there is no lr_scheduler._name inverse_sqr: choose from .*inverse_sqrt"),
     ("model._name=weighted_transformer", "there is no model._name weighted_transformer: name a family with its size"),
     ("task.data=null", "task.data is not given: name the folder data-bin"),
 ]

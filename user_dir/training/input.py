@@ -10,14 +10,16 @@ from collections.abc import Iterator
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.data.data_utils import post_process
 from fairseq.data.encoders import TOKENIZER_REGISTRY
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.registry import REGISTRIES
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
 
-from ..config import PARTS, VariantConfig
+from ..config import CHOICES, PARTS, VariantConfig
 from ..errors import InputError, flag
 from ..preparation import CONTINUED
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
@@ -27,6 +29,7 @@ EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", 
 MARKED = re.compile(f"{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
 ONE_RATE = "cosine inverse_sqrt manual polynomial_decay reduce_lr_on_plateau step triangular tri_stage".split()
 UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
+TYPES = {bool: ("true or false", bool), int: ("a whole number", int), float: ("a number", float, int)}
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
 RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
 
@@ -41,7 +44,7 @@ def refuse_input(options, task, model_options) -> None:
     faults = [*learning_faults(options), *precision_faults(options, model_options), *unusable(options, task.cfg)]
     if not options.disable_validation:
         faults += evaluation_faults(options, task.cfg, task.target_dictionary)
-    faults += unknown_options(model_options)
+    faults += unknown_options(model_options, task.cfg)
     faults += without_effect(model_options)
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
@@ -76,7 +79,7 @@ def learning_faults(options) -> Iterator[str]:
         yield "--optimizer is missing: add --optimizer fused_adam"
     elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
         yield "--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4"
-    schedule, warmup = name_of(options.lr_scheduler), getattr(options, "warmup_updates", 1)
+    schedule, warmup = options.lr_scheduler, getattr(options, "warmup_updates", 1)
     if schedule is None:  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
         yield "lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options"
     elif schedule == "inverse_sqrt" and warmup < 1:
@@ -114,11 +117,14 @@ def precision_faults(options, model_options) -> Iterator[str]:
 
 def unusable(options, task_cfg) -> Iterator[str]:
     """Yields the options with which fairseq would fail later, or train or validate on the wrong pairs."""
+    for kind in CHOICES:  # fairseq-hydra-train does not know the names
+        if (name := getattr(options, kind)) and name not in (known := REGISTRIES[kind]["registry"]):
+            yield f"there is no {kind}._name {name}: choose from {', '.join(known)}"
     if options.checkpoint_suffix:
         yield "--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir"
     if task_cfg.num_batch_buckets:
         yield "--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it"
-    criterion = name_of(options.criterion)
+    criterion = options.criterion
     if task_cfg.load_alignments and criterion in UNALIGNED:
         remedy = "use label_smoothed_cross_entropy_with_alignment, or omit it"
         yield f"--load-alignments has no effect on --criterion {criterion}: {remedy}"
@@ -161,7 +167,7 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
         yield "--best-checkpoint-metric bleu needs --eval-bleu: add it"
     if metric == "accuracy" and not getattr(options, "report_accuracy", True):
         yield "--best-checkpoint-metric accuracy needs --report-accuracy: add it"
-    plain = name_of(options.criterion) == "cross_entropy"  # logs nll_loss only where that is not the loss
+    plain = options.criterion == "cross_entropy"  # logs nll_loss only where that is not the loss
     if plain and (metric == "accuracy" or metric == "nll_loss" and not options.sentence_avg):
         yield f"--best-checkpoint-metric {metric}: --criterion cross_entropy has loss and ppl only: choose one of them"
     if metric not in RISES and metric.lower() in (*RISES, "sacrebleu"):
@@ -177,10 +183,14 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
             yield f"{flag(f'validate_{unit}')} {every}: {reason}"
     if not task_cfg.eval_bleu:
         return
-    removed = task_cfg.eval_bleu_remove_bpe
-    marks = {found[0] for found in map(MARKED.search, dictionary.symbols) if found}
-    if marks and ("▁" if removed == "sentencepiece" else removed and CONTINUED) not in marks:
-        yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
+    marked, removed = [*filter(MARKED.search, dictionary.symbols)], task_cfg.eval_bleu_remove_bpe
+    try:
+        left = [word for word in marked or [""] if MARKED.search(post_process(word, removed))]
+    except NotImplementedError:  # for `true` in a configuration of hydra's
+        yield f"--eval-bleu-remove-bpe {removed}: give '@@ ' or sentencepiece"
+    else:
+        if marked and left == marked:
+            yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
     if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
         yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"
     of_searches = {field.name for field in dataclasses.fields(GenerationConfig)}
@@ -195,18 +205,17 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
             yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
 
 
-def name_of(choice) -> str | None:
-    """The name of a criterion or scheduler, for which fairseq-hydra-train has a group of options."""
-    return choice.get("_name") if isinstance(choice, DictConfig) else getattr(choice, "_name", choice)
-
-
 def arch_of(model_options) -> str | None:
     """The architecture that fairseq builds: fairseq-train's Namespace has both names, hydra's group one or both."""
     return getattr(model_options, "_name", None) or getattr(model_options, "arch", None)
 
 
-def unknown_options(model_options) -> Iterator[str]:
-    """Yields that fairseq-hydra-train's architecture does not exist, or the options that a Transformer would ignore."""
+def unknown_options(model_options, task_cfg) -> Iterator[str]:
+    """Yields the faults of fairseq-hydra-train's model that fairseq-train's parser finds.
+
+    The architecture does not exist, or is given twice; an option is unknown, or its value is of another type; the task
+    has another number of positions.
+    """
     if not isinstance(model_options, DictConfig):  # fairseq-train's parser has refused them
         return
     arch = arch_of(model_options)
@@ -218,8 +227,17 @@ def unknown_options(model_options) -> Iterator[str]:
     if not issubclass(ARCH_MODEL_REGISTRY[arch], TransformerModelBase):  # others read options of task and criterion
         return
     ARCH_MODEL_REGISTRY[arch].add_args(parser := argparse.ArgumentParser())
+    if (other := model_options.get("arch", arch)) != arch:
+        yield f"model.arch {other} has no effect beside model._name {arch}: omit one of them"
     for name in sorted(model_options.keys() - {"_name", "arch", *(action.dest for action in parser._actions)}):
         yield f"model.{name} is no option of {arch}: correct the name, which has _ for -"
+    for action in parser._actions:
+        value, wanted = model_options.get(action.dest), bool if action.nargs == 0 else action.type
+        if value is not None and wanted in TYPES and type(value) not in TYPES[wanted][1:]:
+            yield f"model.{action.dest} {value!r}: give {TYPES[wanted][0]}, without quotation marks"
+    for name in ("max_source_positions", "max_target_positions"):  # one option of fairseq-train
+        if (mine := task_cfg[name]) != (its := model_options.get(name) or getattr(VariantConfig, name)):
+            yield f"task.{name} {mine} and model.{name} {its}: give both the same number"
 
 
 def without_effect(model_options) -> Iterator[str]:

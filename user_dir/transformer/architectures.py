@@ -18,9 +18,9 @@ def size_options(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, dr
 
 
 def set_defaults(args, options: dict) -> None:
-    """Sets the options that `args` (a Namespace or hydra's DictConfig) does not have."""
+    """Sets the options that `args` (a Namespace or hydra's DictConfig) does not have, or has as null."""
     for name, value in options.items():
-        if not hasattr(args, name):
+        if getattr(args, name, None) is None:
             setattr(args, name, value)
 
 
