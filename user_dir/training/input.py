@@ -124,10 +124,9 @@ def unusable(options, task_cfg) -> Iterator[str]:
         yield "--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir"
     if task_cfg.num_batch_buckets:
         yield "--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it"
-    criterion = options.criterion
-    if task_cfg.load_alignments and criterion in UNALIGNED:
+    if task_cfg.load_alignments and options.criterion in UNALIGNED:
         remedy = "use label_smoothed_cross_entropy_with_alignment, or omit it"
-        yield f"--load-alignments has no effect on --criterion {criterion}: {remedy}"
+        yield f"--load-alignments has no effect on --criterion {options.criterion}: {remedy}"
     if options.grouped_shuffling and options.distributed_world_size > 1:
         yield "--grouped-shuffling leaves out the longest sentences where several processes train: omit it"
     if options.max_valid_steps is not None:
