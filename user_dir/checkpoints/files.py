@@ -83,6 +83,11 @@ def saved_options(state: dict, group: str) -> dict:
     return saved if isinstance(saved, dict) else vars(saved)
 
 
+def updates_of(state: dict) -> int:
+    """The number of updates after which the optimizer's state in checkpoint `state` was saved; 0 if it has none."""
+    return (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
+
+
 def meaning(state: dict) -> dict:
     """The options of the function in checkpoint `state`, and the digests of its dictionaries, as far as it has them."""
     said = {**saved_options(state, "model"), **state["task_state"]}

@@ -10,7 +10,7 @@ import pathlib
 
 import torch
 
-from ..checkpoints.files import NUMBERED, load, meaning, numbered, save, without_training_state
+from ..checkpoints.files import NUMBERED, load, meaning, numbered, save, updates_of, without_training_state
 from ..errors import InputError
 from ..files import refuse_output, write
 from ..training.last_checkpoint import LAST
@@ -51,7 +51,7 @@ def average(paths: list[pathlib.Path]) -> dict:
     trained: dict[int, pathlib.Path] = {}  # by the number of updates
     for path in paths:
         state = load(path)  # memory-mapped: the optimizer's state is not read
-        updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
+        updates = updates_of(state)
         if updates and (other := trained.setdefault(updates, path)) != path:  # checkpoint_best.pt, another seed, …
             reason = f"{path} and {other} are both of update {updates}"
             raise InputError(f"{reason}: name different checkpoints of one run")

@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from torch import nn
 
-from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, load, numbered, saved_options
+from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, load, numbered, saved_options, updates_of
 from ..config import VariantConfig, own_options, whole
 from ..errors import InputError, flag
 from .input import arch_of
@@ -74,7 +74,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
 def updates_before(options, name: str, state: dict) -> int:
     """The update after which training from the checkpoint `state`, the option `name`, begins."""
     anew = name == "finetune_from_model" or options.reset_optimizer
-    return 0 if anew or not state.get("optimizer_history") else state["optimizer_history"][-1]["num_updates"]
+    return 0 if anew else updates_of(state)
 
 
 def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from torch import distributed
 
-from ..checkpoints.files import load, saved_options
+from ..checkpoints.files import load, saved_options, updates_of
 from ..errors import InputError
 from ..files import write
 
@@ -101,7 +101,7 @@ def repair(last: pathlib.Path) -> None:
     if not (complete := complete_beside(last)):
         reason = "is half written, and there is no complete checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
-    newest = max(complete, key=lambda path: load(path)["optimizer_history"][-1]["num_updates"])
+    newest = max(complete, key=lambda path: updates_of(load(path)))
     copy_whole(newest, last)
     logger.warning(f"{last} was missing or half written, as after a crash; it is now a copy of {newest.name}")
 
