@@ -5,6 +5,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 
 import argparse
 import atexit
+import functools
 import gc
 import hashlib
 import json
@@ -27,7 +28,7 @@ from .checkpoints.trusted import refuse_untrusted
 from .config import option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
-from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator
+from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator, block_n_grams
 from .search.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
@@ -175,9 +176,8 @@ class CheckedTranslationTask(TranslationTask):
         generator = super().build_generator(models, args, seq_gen_cls, **kwargs)
         if isinstance(generator, SequenceGenerator):  # fairseq's scorer of references has no length penalty
             generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
-            blocker = generator.repeat_ngram_blocker
-            if blocker and not blocker.use_extension:  # fairseq passes all positions, and so finds no repetition
-                blocker.register_forward_pre_hook(so_far)
+            if blocker := generator.repeat_ngram_blocker:  # fairseq's also compares positions that have no word yet
+                blocker.forward = functools.partial(block_n_grams, blocker.no_repeat_ngram_size)
         return generator
 
     def build_tokenizer(self, args):
@@ -295,14 +295,6 @@ class CheckedTranslationTask(TranslationTask):
 @register_task("fast_translation", dataclass=CheckedTranslationConfig)
 class FastTranslationTask(CheckedTranslationTask):
     """The task's name in version 0.1, which old checkpoints and commands have."""
-
-
-def so_far(blocker, given: tuple) -> tuple:
-    """The arguments of fairseq's n-gram blocking without later positions; a prefix's words are not blocked."""
-    tokens, log_probs, *counts, step = given
-    forced = log_probs.isfinite().sum(1, keepdim=True) < 2
-    different = torch.arange(step + 1, device=tokens.device)  # no repetition
-    return torch.where(forced, different, tokens[:, : step + 1]), log_probs, *counts, step
 
 
 def resident_memory() -> int | None:

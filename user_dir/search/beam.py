@@ -103,6 +103,22 @@ class BeamSearchGenerator(SequenceGenerator):
         return log_probs
 
 
+def block_n_grams(size: int, tokens: Tensor, log_probs: Tensor, batch: int, beam: int, step: int) -> Tensor:
+    """log_probs [rows, V], with -inf for words that would repeat `size` words of tokens[:, 1 : step + 1].
+
+    The words of a forced prefix may repeat.
+    """
+    written = tokens[:, 1 : step + 1]
+    if step < size:
+        return log_probs
+    n_grams = written.unfold(1, size, 1)  # [rows, n-grams, size]
+    repeated = (n_grams[..., :-1] == written[:, None, step - size + 1 :]).all(2)
+    row, n_gram = repeated.nonzero(as_tuple=True)
+    forced = log_probs[row].isfinite().count_nonzero(1) == 1
+    log_probs[row[~forced], n_grams[row, n_gram, -1][~forced]] = -math.inf
+    return log_probs
+
+
 def best_words(log_probs: Tensor, scores: Tensor, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The `count` best continuations of each sentence's hypotheses, best first.
 

@@ -187,12 +187,14 @@ def test_left_to_fairseq(models, both, options):
     assert_same(*both(models(), left=True, **LEFT_TO_FAIRSEQ[options]))
 
 
-def test_n_grams_are_not_repeated(models, both):
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_n_grams_are_not_repeated(models, both, size):
     """As fairseq's option says; its own generator does not find them."""
-    found, expected = both(models(), left=True, min_len=12, **N_GRAMS)
+    found, expected = both(models(), left=True, min_len=12, no_repeat_ngram_size=size)
 
     def most(hypotheses):
-        return max(max(Counter(zip(tokens, tokens[1:])).values()) for tokens in words(hypotheses))
+        n_grams = (zip(*(tokens[place:] for place in range(size))) for tokens in words(hypotheses))
+        return max(max(Counter(every).values()) for every in n_grams)
 
     assert most(found) == 1 < most(expected)
 
