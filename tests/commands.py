@@ -6,6 +6,8 @@ like a new process: it has its own folder, environment, streams and exit status,
 
 import atexit
 import contextlib
+import functools
+import gc
 import importlib.metadata
 import json
 import logging
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from copy import copy as copy_of
 
 import copied
 
@@ -69,8 +72,25 @@ def function_of(words: list[str]):
     return lambda: runpy.run_path(rest[0], run_name="__main__"), rest
 
 
+def remember_overrides() -> None:
+    """Makes hydra read each option of fairseq's, 260 in a command, once, and not copy its store for each command.
+
+    That is a third of a short command. What it has read is copied, as is what its store gives (ConfigStore.load).
+    """
+    from hydra._internal.config_repository import CachingConfigRepository
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    def start(self, delegate):
+        self.delegate, self.cache = copy_of(delegate), {}
+
+    read = functools.cache(functools.partial(OverridesParser.parse_rule, OverridesParser.create()))
+    OverridesParser.parse_rule = lambda self, *rule: copy_of(read(*rule))
+    CachingConfigRepository.__init__ = start
+
+
 def serve(address: str) -> None:
     """Answers each request with the exit status of its copy, until the process that started this one ends."""
+    gc.disable()  # else it looks through all that is imported again and again
     import matplotlib.pyplot  # noqa: F401, I001  (after fairseq it would log how it finds its fonts)
     import fairseq_cli.generate  # noqa: F401
     import fairseq_cli.hydra_train  # noqa: F401
@@ -80,6 +100,17 @@ def serve(address: str) -> None:
     import sacremoses  # noqa: F401
     import subword_nmt.learn_bpe  # noqa: F401
     import torch._dynamo  # noqa: F401  (by each training's optimizer: a second and a half)
+    from fairseq.dataclass.utils import override_module_args
+    from fairseq.options import get_training_parser, parse_args_and_arch
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    remember_overrides()
+    usual = parse_args_and_arch(get_training_parser(), ["data", "--arch", "transformer"])
+    OverridesParser.create().parse_overrides(override_module_args(usual)[0])
+    gc.freeze()  # for the copies
+    gc.enable()
+    # Also where the environment forbids it: else each copy compiles our package.
+    sys.pycache_prefix, sys.dont_write_bytecode = f"{os.path.dirname(address)}/compiled", False
 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)

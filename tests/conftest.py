@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import gc
 import logging
 import os
 import signal
@@ -11,13 +12,16 @@ import types
 
 import pytest
 import torch
-from commands import function_of
+from commands import function_of, remember_overrides
 from fairseq.data import Dictionary
 from record import VARIABLES
 
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
 
 from support import EOS, PAD, SMALL, build_model, run, save_checkpoint, write_toy_data
+
+gc.disable()  # while the tests are collected: two seconds of ten
+remember_overrides()
 
 # No GPU, and nothing that the shell exports for recipes; bash complains of a locale that is not installed. Git has no
 # hooks and signatures of the user, and Python no colours.
@@ -29,6 +33,11 @@ os.environ |= {"CUDA_VISIBLE_DEVICES": "", "LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOB
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

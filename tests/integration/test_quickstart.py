@@ -93,6 +93,7 @@ def test_the_front_pages_commands(finished, checkout, tmp_path):
     for command in commands:
         run("bash", "-c", command, cwd=checkout, env=environment)
     (python,) = (text for kind, text in blocks if kind)
-    assert run("python", "-c", python, cwd=checkout).stdout.count("\n") == 1
+    (checkout / "page.py").write_text(python, encoding="utf-8")
+    assert run("python", checkout / "page.py", cwd=checkout).stdout.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"valid.en", "training.png", "attention.html"}
     assert (tmp_path / "valid.en").read_text().count("\n") == PAIRS / 20

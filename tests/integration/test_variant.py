@@ -95,4 +95,5 @@ def test_trains_and_decodes_by_fairseqs_commands(folder, copies, tmp_path):
     page = (PROJECT / "user_dir/variant.md").read_text(encoding="utf-8")
     (code,) = re.findall(r'^python -c "(.*?)" runs/alibi', page, re.MULTILINE)
     words = [path, "w1 w2", "--data", copies, "--pretokenised"]
-    assert run(sys.executable, "-c", code, *words, cwd=folder.parent).stdout.count("\n") == 1
+    (folder.parent / "page.py").write_text(code, encoding="utf-8")
+    assert run("python", folder.parent / "page.py", *words, cwd=folder.parent).stdout.count("\n") == 1

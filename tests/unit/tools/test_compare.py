@@ -201,7 +201,8 @@ def test_different_test_sets(files, refusal):
 )
 def test_the_records_of_the_runs(comparison, files, precision, other, differs):
     """Their speed and size are shown, and what a fair comparison needs to be equal; data may lie in another folder."""
-    systems = []
+    files.sentences = files.sentences[:20]
+    files.reference, systems = files.write("test.en", files.sentences), []
     for name, speed in (("one", 1000), ("other", 2500)):
         for seed in (1, 2):
             folder = files.folder / f"{name}.{seed}"
@@ -221,8 +222,9 @@ def test_the_records_of_the_runs(comparison, files, precision, other, differs):
     text = comparison("--system", *systems[0], "--system", *systems[1])
     assert "| one | 7 | 40 | 1,001–1,002 |" in text and "| other | 7 | 40 | 2,501–2,502 |" in text
     assert f"not have the same{differs} commits, versions, machine**" in text
-    (files.folder / "one.1/run.json").unlink()
-    assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
+    if differs == "":
+        (files.folder / "one.1/run.json").unlink()
+        assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
 
 
 def test_a_picture_of_many_systems():
