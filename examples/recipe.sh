@@ -47,14 +47,17 @@ have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIEN
   ${update_pairs:+BATCH}
 for argument in "${further[@]}"; do
   case ${argument%%=*} in
-    --keep-last-epochs | --keep-interval-updates) fail "$argument: AVERAGE says how many are kept; omit it" ;;
+    --keep-last-epochs) fail "$argument: AVERAGE says how many are kept; omit it" ;;
+    --keep-interval-updates)
+      [[ $checkpoints =~ epoch|best|last ]] || fail "$argument: AVERAGE says how many are kept; omit it" ;;
     --distributed-world-size) fail "$argument: use GPUS=..., or PROCESSES=... with GPUS=0, which share the batch" ;;
     --seed) fail "$argument: use SEED=..., which also names the folder" ;;
     --max-tokens | --batch-size | --max-sentences | --update-freq)
       [ -z "${update_pairs:-}" ] || fail "$argument: an update has $update_pairs pairs here; omit it"
       fail "$argument: use BATCH=..., and MAX_TOKENS=... for each process" ;;
-    --max-epoch) case $checkpoints in epoch | best | last) ;; *)
-      fail "$argument: use UPDATES=..., because checkpoints are kept by update here" ;; esac ;;
+    --max-epoch)
+      [[ $checkpoints =~ epoch|best|last ]] ||
+        fail "$argument: use UPDATES=..., because checkpoints are kept by update here" ;;
   esac
 done
 

@@ -32,9 +32,9 @@ DASHES = rf"(?<=[{CJK}]) ?(?:\.{{3,}}|- -|-) (?=[{CJK}])"  # and dots, as Moses'
 EMOJI = " (?=[\ufe0f\u20e3🏻-🏿])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags, which are several characters
 AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։՝])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?"
 SPACES = re.compile(f"{TIME}|{WITHIN}|{QUOTED}|{DASHES}|{EMOJI}|{AROUND}")
-AFTER_AMOUNT = re.compile(
-    r"(?<=\d )[$£¥฿৳\u20a0-\u20bf](?![A-Z]+\b)(?=[^\W\d_]|\()"
-)  # 5 €pro: Moses takes € for that of €5
+AFTER_AMOUNT = re.compile(  # 5 €pro: Moses takes € for that of €5
+    r"(?:(?<=\d )\$(?![A-Z]+\b)|(?<= )[£¥฿৳\u20a0-\u20bf])(?=[^\W\d_]|\(|[-+=] )"
+)
 # Soft hyphens, marks of direction, joiners and byte order marks: Moses would cut words there.
 INVISIBLE = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 LETTER = re.compile(r"(?:<[^<>]*>|[\W\d_])*+[^\W\d_]")  # the first one outside of tags

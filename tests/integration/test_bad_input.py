@@ -36,6 +36,7 @@ INPUT = [
     ("--warmup-updates 0", "--warmup-updates 0: .*inverse_sqrt divides by it: give at least 1"),
     ("--lr 1e-3,1e-4", "--lr with 2 rates needs --lr-scheduler fixed, not inverse_sqrt: give one"),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
+    ("--lr-scheduler reduce_lr_on_plateau --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit"),
     ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
@@ -78,6 +79,7 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--lr 1e-3,1e-4 --lr-scheduler fixed --stop-min-lr 1e-9 --grouped-shuffling")
     check_input(copies, "--warmup-init-lr 1e-7 --stop-min-lr 1e-9 --patience 3")
     check_input(copies, f"--restore-file {__file__} --stop-min-lr 1e-9")
+    check_input(copies, "--lr-scheduler cosine --max-update 9 --min-lr 1e-5 --stop-min-lr 1e-9")
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
     check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")

@@ -39,7 +39,7 @@ def test_learns_to_copy_and_to_reverse(command, toy_data, tmp_path, family):
     data = toy_data(target=copy_or_reverse, vocabulary=6, longest=5)
     learn = "--lr-scheduler polynomial_decay --max-update 350 --total-num-update 350 --max-tokens 400".split()
     learn += "--dropout 0 --label-smoothing 0 --encoder-normalize-before --decoder-normalize-before".split()
-    sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128".split()
+    sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128 --validate-interval 99 --save-interval 99".split()
     done = train(command, data, family, tmp_path, *learn, *sizes)
     perplexity = float(re.findall(r"valid .*\| ppl ([\d.]+)", done.stderr + done.stdout)[-1])
     assert perplexity < 1.5
@@ -59,7 +59,8 @@ def test_commands_on_a_trained_model(command, copies, tmp_path, family):
     config = ["--config-dir", PROJECT / "examples/hydra", "--config-name", "vaswani_transformer"]
     places = [f"common.user_dir={PROJECT / 'user_dir'}", f"task.data={copies}", f"checkpoint.save_dir={tmp_path}"]
     options = f"""model._name={family}_tiny +model.encoder_layers=2 +model.decoder_layers=2
-        +model.encoder_embed_dim=32 +model.encoder_ffn_embed_dim=64
+        +model.encoder_embed_dim=32 +model.encoder_ffn_embed_dim=64 +model.decoder_embed_dim=null
+        +model.decoder_output_dim=null +model.neighbourhood=null
         optimization.max_update=20 optimizer.branch_frozen_updates=5 checkpoint.save_interval_updates=10
         dataset.num_workers=0 dataset.disable_validation=true"""
     command("fairseq-hydra-train", *config, *places, *options.split(), cwd=tmp_path)

@@ -43,7 +43,8 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         if place and ".embed_tokens.weight is [" in str(error):
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
-    if name != "finetune_from_model" and not options.reset_optimizer and not state.get("last_optimizer_state"):
+    anew = name == "finetune_from_model" or options.reset_optimizer  # updates count from 0
+    if not anew and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
         raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
     if name == "finetune_from_model" and options.stop_time_hours > 0:
@@ -56,11 +57,13 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     try:
         task.load_state_dict(said)  # fairseq does so only where it serves a model
     except InputError as error:
+        if place and "the model translates" in str(error):
+            remedy += ", or use --finetune-from-model"
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
     if name == "save_dir":
         refuse_another_beginning(options, path, state)
-    refuse_later_checkpoints(options, name, path, state)
-    updates = updates_before(options, name, state)
+    updates = 0 if anew else updates_of(state)
+    refuse_later_checkpoints(options, name, path, state, updates)
     if 0 < options.max_update <= updates:
         reason = f"--max-update {options.max_update}: {path} has done {updates} updates already"
         if name != "save_dir":
@@ -69,12 +72,6 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         whole(task.cfg)["optimization"]["max_epoch"] = -1
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
-
-
-def updates_before(options, name: str, state: dict) -> int:
-    """The update after which training from the checkpoint `state`, the option `name`, begins."""
-    anew = name == "finetune_from_model" or options.reset_optimizer
-    return 0 if anew else updates_of(state)
 
 
 def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:
@@ -89,7 +86,7 @@ def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:
             raise InputError(f"{reason}: omit it to continue, or choose another --save-dir")
 
 
-def refuse_later_checkpoints(options, name: str, path: pathlib.Path, state: dict) -> None:
+def refuse_later_checkpoints(options, name: str, path: pathlib.Path, state: dict, updates: int) -> None:
     """Raises InputError if training from `path`, the option `name`, would leave later checkpoints in --save-dir.
 
     Those with the highest numbers are kept and averaged, and --restore-file is read at each start.
@@ -100,7 +97,7 @@ def refuse_later_checkpoints(options, name: str, path: pathlib.Path, state: dict
     folder, last = pathlib.Path(options.save_dir), pathlib.Path(options.save_dir, LAST)
     anew = name == "finetune_from_model" or options.reset_dataloader
     epoch = 1 if anew else state.get("extra_state", {}).get("train_iterator", {}).get("epoch", 1)
-    done = {"update": updates_before(options, name, state), "epoch": epoch - 1}
+    done = {"update": updates, "epoch": epoch - 1}
     later = [file for by in NUMBERED for number, file in sorted(numbered(folder, by).items()) if number > done[by]]
     if name == "restore_file" and last.exists() and path.resolve().parent != folder.resolve():
         later.append(last)

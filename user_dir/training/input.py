@@ -19,6 +19,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
 
+from ..checkpoints.trusted import as_dict
 from ..config import CHOICES, PARTS, VariantConfig
 from ..errors import InputError, flag
 from ..preparation import CONTINUED
@@ -26,7 +27,10 @@ from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 from .last_checkpoint import chosen
 
 EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", "decoder")}
-MARKED = re.compile(f"{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
+MARKED = re.compile(f".{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
+FROM_ZERO = (
+    "cosine inverse_sqrt polynomial_decay reduce_lr_on_plateau step".split()
+)  # unless --warmup-init-lr says more
 ONE_RATE = "cosine inverse_sqrt manual polynomial_decay reduce_lr_on_plateau step triangular tri_stage".split()
 UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
 TYPES = {bool: ("true or false", bool), int: ("a whole number", int), float: ("a number", float, int)}
@@ -86,10 +90,11 @@ def learning_faults(options) -> Iterator[str]:
         yield "--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it: give at least 1"
     elif schedule in ONE_RATE and len(options.lr) > 1:
         yield f"--lr with {len(options.lr)} rates needs --lr-scheduler fixed, not {schedule}: give one rate"
-    first = max(0.0, getattr(options, "warmup_init_lr", 0.0))
+    if (first := getattr(options, "warmup_init_lr", 0.0)) < 0:
+        first = getattr(options, "min_lr", 0.0)  # of cosine and step
     name, path = chosen(options)
     begins = name == "finetune_from_model" or options.reset_optimizer or not path.exists()
-    if begins and schedule in ("inverse_sqrt", "polynomial_decay") and warmup > 0 and first <= options.stop_min_lr:
+    if begins and schedule in FROM_ZERO and warmup > 0 and first <= options.stop_min_lr:
         yield f"--stop-min-lr {options.stop_min_lr}: the warm-up begins with a rate of {first}: omit it"
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
     if 0 < ended < options.max_update and not options.end_learning_rate:
@@ -241,20 +246,14 @@ def unknown_options(model_options, task_cfg) -> Iterator[str]:
 
 def without_effect(model_options) -> Iterator[str]:
     """The options of a model that differ from those of its architecture and belong to a part that it does not have."""
-    if isinstance(model_options, DictConfig):  # of fairseq-hydra-train
-        model_options = argparse.Namespace(**model_options)
     arch = arch_of(model_options)
     if arch not in ARCH_CONFIG_REGISTRY:
         return
-    ARCH_CONFIG_REGISTRY[arch](defaults := argparse.Namespace())
-
-    def of(options, name: str):  # hydra's have only what was given
-        return getattr(options, name, getattr(defaults, name, getattr(VariantConfig, name)))
-
+    ARCH_CONFIG_REGISTRY[arch](of_arch := argparse.Namespace())
+    defaults = vars(VariantConfig) | vars(of_arch)
+    given = {name: value for name, value in as_dict(model_options).items() if value is not None}
+    options = defaults | given  # hydra's have only what was given, perhaps as null
     for part, names in PARTS.items():
-        off = getattr(VariantConfig, part)
-        if of(model_options, part) != off:
-            continue
         for name in names:
-            if (value := of(model_options, name)) != of(defaults, name):
-                yield f"{flag(name)} {value} has no effect without {flag(part)}: omit it, or add {flag(part)}"
+            if options[part] == getattr(VariantConfig, part) and options[name] != defaults[name]:
+                yield f"{flag(name)} {options[name]} has no effect without {flag(part)}: omit it, or add {flag(part)}"

@@ -45,6 +45,8 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
         # All of ours are set: --model-overrides changes only what is in a checkpoint of fairseq-hydra-train.
         set_defaults(args, {name: getattr(model.config, name) for name in own_options(model.config)} | options)
         base_architecture(args)  # fairseq's defaults for the rest
+        set_defaults(args, {"decoder_embed_dim": args.encoder_embed_dim})
+        set_defaults(args, {"decoder_output_dim": args.decoder_embed_dim})
         args.decoder_output_dim = int(args.decoder_output_dim)  # fairseq's parser reads a string
 
 

@@ -85,6 +85,7 @@ from unit.examples.support import option, plan
         ("g2p.sh", {"shape": "wide"}, ["a variable shape", "unset shape"]),
         ("wmt14.sh", {"NODES": 2}, ["NODES=2", "add MASTER_ADDR="]),
         ("multi30k.sh", {"typed": "--keep-last-epochs 3"}, ["--keep-last-epochs: AVERAGE says how many"]),
+        ("wmt14.sh", {"typed": "--keep-interval-updates 3"}, ["--keep-interval-updates: AVERAGE says how many"]),
         ("multi30k.sh", {"typed": "--distributed-world-size 2"}, ["--distributed-world-size: use GPUS="]),
         ("quickstart.sh", {"ARCH": "a_tiny", "FAMILY": "b"}, ["ARCH=a_tiny and FAMILY=b: both name the model"]),
         ("quickstart.sh", {"FAMILY": "bogus"}, ["there is no architecture bogus_tiny: the families are"]),

@@ -95,6 +95,8 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("hy", "Բարև։ Հիմա՝ ոչ։"),
         ("he", "יום־יום"),
         ("de", "Es kostet 12 € pro Monat, 5 € (nicht $5) und 3 €."),
+        ("de", "Zwischen 5 € - 10 € im Jahr, 5 Mio. € pro Monat, 12 € PRO MONAT."),
+        ("es", "Cuesta 12 € IVA incluido, 10 $US o 5 € + 3 € (o €6)."),
         ("fr", "Cela coûte 10 $US par mois."),
         ("cs", "V roce 1990 se narodilo 5 dětí v roce 2020."),
         ("zh", "你好，世界！《书》（是）。好"),

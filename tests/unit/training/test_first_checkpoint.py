@@ -202,6 +202,16 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
         refuse_checkpoints(continued_from(path, save_dir="run", **given), new_task(), model)
 
 
+def test_a_model_of_the_other_direction_only_begins_a_training(saved, new_task):
+    model, path, _ = saved("vaswani_transformer_tiny")
+    state = torch.load(path) | {"last_optimizer_state": {"state": {}}}
+    torch.save(state | {"task_state": new_task(source_lang="fr", target_lang="en").state_dict()}, path)
+    task = new_task(source_lang="en", target_lang="fr")
+    refuse_checkpoints(continued_from(LAST, finetune_from_model=path), task, model)
+    with pytest.raises(InputError, match="translates fr to en: .*, or use --finetune-from-model"):
+        refuse_checkpoints(continued_from(path), task, model)
+
+
 def test_a_training_that_has_reached_its_end_does_no_update(saved, new_task, tmp_path):
     model, _, _ = saved("vaswani_transformer_tiny", name=LAST)
     state = torch.load(tmp_path / LAST) | {"last_optimizer_state": {"state": {}}}

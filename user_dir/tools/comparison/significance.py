@@ -96,8 +96,10 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
             raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
         if not paths:
             raise InputError(f"--system {name} has no files: {FORM}")
-        unnamed = translations_of(pathlib.Path(name))
-        if unnamed.is_file() and unnamed not in map(translations_of, map(pathlib.Path, paths)):
+        given = pathlib.Path(name)
+        if translations_of(given).is_file() and not any(
+            given in (path, *path.parents) for path in map(pathlib.Path, paths)
+        ):
             raise InputError(f"--system {name} has no name: {FORM}")
         files[name] = [*map(pathlib.Path, paths)]
     if len(files) < 2:
