@@ -59,10 +59,9 @@ for row in ${ROWS:-}; do
   cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||
     fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"
 done
-if [ "${ROWS:-}" ] && [ "$(printf '%s\n' $ROWS "$(head -n 1 <<< "$rows" | cut -f 1)" | sort -u | wc -l)" = 1 ]; then
-  fail "ROWS or FAMILIES names only $ROWS, with which there is nothing to compare; name another one, too"
-fi
 rows=$(awk -F '\t' -v named=" ${ROWS:-} " 'NR == 1 || named == "  " || index(named, " " $1 " ")' <<< "$rows")
+[ "$(wc -l <<< "$rows")" -gt 1 ] ||
+  fail "ROWS or FAMILIES names only ${ROWS:-}, with which there is nothing to compare; name another one, too"
 for word in "$@"; do
   [[ $word != --* || " ${rows//$'\t'/ } " != *" ${word%%=*} "* ]] ||
     fail "${word%%=*}: the rows of $name differ in it, and would become equal; omit it"
@@ -77,27 +76,21 @@ done
 output=${OUTPUT:-runs/$name}
 if [ "$name $recipe" = "convergence quickstart" ]; then export VALIDATE=${VALIDATE:-50}; fi
 
-train_row() {  # row, family, its options, seed, options of fairseq-train
-  local run=$output/$1.$4 options=()
-  [ -z "$3" ] || read -r -a options <<< "$3"
-  if [ "$recipe" = quickstart ]; then
-    ARCH=${2}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
-      env -u SIZE examples/quickstart.sh "${options[@]}" --seed "$4" "${@:5}"
-  elif [[ $1 == *big ]]; then  # another architecture
-    FAMILY=$2 SIZE=big SEED=$4 OUTPUT=$run examples/wmt14.sh "${@:5}"
-  else
-    FAMILY=$2 SIZE=base SEED=$4 OUTPUT=$run examples/wmt14.sh "${options[@]}" "${@:5}"
-  fi
-}
-
 systems=() logs=() names=()
 while IFS='|' read -r -u 3 row family options published; do
   systems+=(--system "$row${published:+ (paper, newstest2013: $published)}")
   for seed in ${SEEDS:-1}; do
     echo "# ==== $row, seed $seed"
-    train_row "$row" "$family" "$options" "$seed" "$@"
-    systems+=("$output/$row.$seed/generate.log")
-    logs+=("$output/$row.$seed/train.log") names+=("$row")
+    run=$output/$row.$seed
+    if [ "$recipe" = quickstart ]; then
+      ARCH=${family}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
+        env -u SIZE examples/quickstart.sh $options --seed "$seed" "$@"
+    elif [[ $row == *big ]]; then  # another architecture
+      FAMILY=$family SIZE=big SEED=$seed OUTPUT=$run examples/wmt14.sh "$@"
+    else
+      FAMILY=$family SIZE=base SEED=$seed OUTPUT=$run examples/wmt14.sh $options "$@"
+    fi
+    systems+=("$run/generate.log") logs+=("$run/train.log") names+=("$row")
   done
 done 3<<< "${rows//$'\t'/|}"  # `read` treats two tabs as one, and the first row has no options
 

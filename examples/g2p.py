@@ -12,21 +12,9 @@ import collections
 import pathlib
 import sys
 
-from packed import lines_of
+from packed import find, lines_of
 
 Pairs = list[tuple[str, str]]
-
-
-def find(folder: pathlib.Path, language: str, part: str, published: bool = False) -> pathlib.Path | None:
-    """A file, by its name in a folder of words or in their repository."""
-    if published:
-        names = [f"{language}.{part}.published-output.tsv", f"results/g2p/{language}/{part}.tsv"]
-    else:
-        names = [f"{language}.{part}.tsv", f"data/{language}_{part}.tsv"]
-    paths = [folder / (name + ending) for name in names for ending in ("", ".gz")]
-    if not published and not any(path.exists() for path in paths):
-        sys.exit(f"g2p.py: {paths[0]} is missing, and so are {names[0]}.gz and {names[1]}: add one of them")
-    return next((path for path in paths if path.exists()), None)
 
 
 def read(path: pathlib.Path) -> Pairs:
@@ -43,14 +31,17 @@ def write(path: pathlib.Path, lines: list[str]) -> None:
 
 def prepare(folder: str, language: str, *most_and_raw: str) -> None:
     *most, raw = most_and_raw
-    target = pathlib.Path(raw)
+    words, target = pathlib.Path(folder), pathlib.Path(raw)
     target.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
-        pairs = read(find(pathlib.Path(folder), language, part))[: int(most[0]) if most else None]
+        names = f"{language}.{part}.tsv", f"data/{language}_{part}.tsv"  # of a folder of words, of their repository
+        if not (path := find(words, *names)):
+            sys.exit(f"g2p.py: {words / names[0]} is missing, and so are {names[0]}.gz and {names[1]}: add one of them")
+        pairs = read(path)[: int(most[0]) if most else None]
         name = "valid" if part == "dev" else part
         write(target / f"{name}.letters", [" ".join(word) for word, _ in pairs])
         write(target / f"{name}.sounds", [sounds for _, sounds in pairs])
-    if published := find(pathlib.Path(folder), language, "test", published=True):
+    if published := find(words, f"{language}.test.published-output.tsv", f"results/g2p/{language}/test.tsv"):
         write(target / "published.tsv", ["\t".join(pair) for pair in read(published)])
 
 

@@ -1,9 +1,15 @@
-"""Reads a text file that may be packed, for g2p.py and sequences.py."""
+"""Finds and reads a text file that may be packed, for g2p.py and sequences.py."""
 
 import gzip
 import pathlib
 import sys
 import zlib
+
+
+def find(folder: pathlib.Path, *names: str) -> pathlib.Path | None:
+    """The first of these files that is there, as it is or with .gz."""
+    paths = [folder / (name + ending) for name in names for ending in ("", ".gz")]
+    return next((path for path in paths if path.exists()), None)
 
 
 def lines_of(path: pathlib.Path) -> list[str]:

@@ -158,7 +158,8 @@ def scores(run: pathlib.Path) -> dict[str, dict]:
     if len(rows) > 2:  # a table, and a list of signatures
         signatures = dict(re.findall(r"^- ([^:\n]+): (.*)$", text, re.MULTILINE))
         for name, value in zip(rows[0][1:], rows[2][1 - len(rows[0]) :]):  # the folder's name may hold a bar
-            by_name[name] = {"score": number(value), "signature": signatures.get(name, "").strip("`")}
+            score = float(value) if re.fullmatch(r"[\d.]+", value) else value
+            by_name[name] = {"score": score, "signature": signatures.get(name, "").strip("`")}
     elif match := re.match(r"(\S+) = ([\d.]+)", text):  # sacrebleu's line
         by_name["sacreBLEU"] = {"score": float(match[2]), "signature": match[1]}
     else:
@@ -168,13 +169,6 @@ def scores(run: pathlib.Path) -> dict[str, dict]:
             if match := GENERATED.search(line):
                 by_name["BLEU4 of fairseq-generate"] = {"score": float(match[1]), "signature": match[0]}
     return by_name
-
-
-def number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def record(run: pathlib.Path) -> dict:

@@ -10,9 +10,8 @@ ones. The training set is drawn last, without repeats: no input of one letter is
 import pathlib
 import random
 import sys
-from collections.abc import Iterable
 
-from packed import lines_of
+from packed import find, lines_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAINED, LONGER = range(1, 17), range(17, 25)  # letters in an input
@@ -62,9 +61,8 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
     split, name = SCAN[task]
     parts = {}
     for part in ("train", "test"):
-        names = (f"{name}.{part}", f"{name}.{part}.gz", f"{split}/tasks_{part}_{name}.txt")
-        path = next((path for path in map(folder.joinpath, names) if path.exists()), None)
-        if path is None:
+        names = (f"{name}.{part}", f"{split}/tasks_{part}_{name}.txt")
+        if not (path := find(folder, *names)):
             sys.exit(f"sequences.py: {folder} has none of {', '.join(names)}: name a copy of SCAN's repository")
         lines = [line.strip().removeprefix("IN: ").split(" OUT: ") for line in lines_of(path)]
         for number, line in enumerate(lines, 1):
@@ -88,8 +86,7 @@ def prepare(task: str, *folder_and_raw: str) -> None:
             pathlib.Path(raw, f"{part}.{side}").write_text(text, encoding="utf-8")
 
 
-def percentage(right: Iterable[bool]) -> str:
-    right = list(right)
+def percentage(right: list[bool]) -> str:
     return f"{100 * sum(right) / len(right):.1f}" if right else "none"
 
 

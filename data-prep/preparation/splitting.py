@@ -32,19 +32,11 @@ def held_out(pairs: Iterable[Pair], size: int) -> tuple[list[Pair], list[Pair]]:
 
     Only one translation of each sentence is used: 2,000 pairs are 2,000 different sentences on both sides.
     """
-    candidates = _first_by_hash(pairs, 4 * size)
-    test: list[Pair] = []
-    valid: list[Pair] = []
-    seconds: set[str] = set()
-    for pair in candidates:
-        second = folded(pair[1])
-        if second in seconds:
-            continue
-        seconds.add(second)
-        (test if len(test) < size else valid).append(pair)
-        if len(valid) == size:
-            break
-    return valid, test
+    by_second: dict[str, Pair] = {}
+    for pair in _first_by_hash(pairs, 4 * size):
+        by_second.setdefault(folded(pair[1]), pair)
+    chosen = [*by_second.values()]
+    return chosen[size : 2 * size], chosen[:size]
 
 
 def _first_by_hash(pairs: Iterable[Pair], count: int) -> list[Pair]:
@@ -66,12 +58,9 @@ def _first_by_hash(pairs: Iterable[Pair], count: int) -> list[Pair]:
     return [chosen[key][1] for key in heapq.nsmallest(count, chosen)]
 
 
-def without_leakage(pairs: Iterable[Pair], held: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
+def without_leakage(pairs: Iterable[Pair], held: list[Pair], dropped: Counter) -> Iterator[Pair]:
     """The pairs that share no folded sentence with the same side of a held-out pair; counts the others."""
-    firsts, seconds = set(), set()
-    for pair in held:
-        firsts.add(folded(pair[0]))
-        seconds.add(folded(pair[1]))
+    firsts, seconds = ({folded(pair[side]) for pair in held} for side in (0, 1))
     for pair in pairs:
         if folded(pair[0]) in firsts or folded(pair[1]) in seconds:
             dropped[LEAKAGE] += 1

@@ -9,7 +9,6 @@ that all models do the same work. Run it with nothing else running.
 """
 
 import argparse
-import json
 import logging
 import pathlib
 
@@ -80,7 +79,6 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=512, help="of the test set in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="words of every hypothesis (default: as many as it has)")
-    parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
     args = parser.parse_args()
     if args.steps:
         BEAM.min_len, BEAM.max_len_a, BEAM.max_len_b = args.steps - 1, 0, args.steps - 1  # without </s>
@@ -100,7 +98,6 @@ def main() -> None:
         model.to(device)
     task.load_dataset("test")
     print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, beam {BEAM.beam}")
-    found = {}
     for sentences in args.batches:
         batches = batches_of(task, sentences, args.sentences, device)
         results = {name: [] for name in compared}
@@ -108,15 +105,12 @@ def main() -> None:
         times = time_in_turn(actions, args.rounds)
         words = {name: sum(len(best["tokens"]) for best, *_ in found[-1]) for name, found in results.items()}
         speeds = {name: [words[name] / seconds for seconds in times[name]] for name in times}
-        found[sentences] = report_speeds(f"batches of {sentences} sentences", speeds)
+        report_speeds(f"batches of {sentences} sentences", speeds)
         texts = [[h["tokens"].tolist() for beams in results[name][-1] for h in beams] for name in (STOCK, base)]
         same = sum(one == other for one, other in zip(*texts, strict=True))
         print(f"  {same} of {len(texts[0])} hypotheses of {base} are the same as fairseq's")
         shares = {name: seconds_by_part(actions[name], parts_of(compared[name], kinds[name])) for name in (STOCK, base)}
         print_shares("where the time goes", shares)
-        found[sentences]["seconds by part"] = shares
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

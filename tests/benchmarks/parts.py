@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from unittest import mock
 
 import torch
@@ -26,40 +26,32 @@ def seconds_by_part(action: Callable[[], object], parts: dict[str, list[tuple[ob
     seconds = dict.fromkeys([*parts, REST], 0.0)
     inside, since = [REST], [clock()]
 
-    def enter(part: str) -> None:
+    def count() -> None:
         now = clock()
         seconds[inside[-1]] += now - since[0]
         since[0] = now
-        inside.append(part)
 
-    def leave() -> None:
-        now = clock()
-        seconds[inside.pop()] += now - since[0]
-        since[0] = now
-
-    @contextlib.contextmanager
-    def timed(part: str, owner: object, name: str) -> Iterator[None]:
-        function = getattr(owner, name)
-
+    def timed(part: str, function: Callable) -> Callable:
         @functools.wraps(function)
         def wrapper(*args, **kwargs):
-            enter(part)
+            count()
+            inside.append(part)
             try:
                 return function(*args, **kwargs)
             finally:
-                leave()
+                count()
+                inside.pop()
 
-        with mock.patch.object(owner, name, wrapper):
-            yield
+        return wrapper
 
     with contextlib.ExitStack() as stack:
         # each function once, where several classes of a model inherit it
         for part, functions in parts.items():
             for owner, name in dict.fromkeys(functions):
-                stack.enter_context(timed(part, owner, name))
+                stack.enter_context(mock.patch.object(owner, name, timed(part, getattr(owner, name))))
         since[0] = clock()
         action()
-        enter(REST)
+        count()
     return seconds
 
 

@@ -39,13 +39,10 @@ def main() -> None:
         x = torch.randn(length, max(1, WORDS // length), WIDTH, device=device, requires_grad=True)
         actions = {}
         for name, (kind, options) in KINDS.items():
-            near = {"neighbourhood": args.neighbourhood, **options}
-            for title, one, more in (
-                (name, kind, options),
-                (f"{name}, restricted", joined(RestrictedAttention, kind), near),
-            ):
-                module = one(WIDTH, HEADS, self_attention=True, **more).to(device)
-                actions[title] = functools.partial(step, module, x)
+            options = {"self_attention": True, **options}
+            near = joined(RestrictedAttention, kind)(WIDTH, HEADS, neighbourhood=args.neighbourhood, **options)
+            for title, module in ((name, kind(WIDTH, HEADS, **options)), (f"{name}, restricted", near)):
+                actions[title] = functools.partial(step, module.to(device), x)
         for title, seconds in time_in_turn(actions, args.rounds).items():
             milliseconds, megabytes = 1e3 * statistics.median(seconds), peak_memory(actions[title])
             print(f"{length:6} {title:24} {milliseconds:8.0f} ms {megabytes:8.0f} MB", flush=True)

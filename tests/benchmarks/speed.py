@@ -14,7 +14,6 @@ import functools
 import pathlib
 import statistics
 import sys
-import time
 import types
 
 import torch
@@ -24,6 +23,7 @@ from fairseq.data import Dictionary
 from fairseq.optim.adam import FairseqAdam
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
+from parts import clock
 
 from user_dir.families import FAMILIES, SIZES
 from user_dir.search.beam import BeamSearchGenerator
@@ -96,8 +96,7 @@ def beam_search(model, dictionary: Dictionary, batch: dict, fairseqs: bool):
 
 def build_optimizer(model, optimizer: type):
     """fairseq's adam or our fused_adam of a model."""
-    options = {"lr": [1e-7], "tpu": False, "max_update": 100000}
-    options |= {"fp16": False, "amp": False}
+    options = {"lr": [1e-7], "tpu": False, "max_update": 100000, "fp16": False, "amp": False}
     defaults = OmegaConf.to_container(OmegaConf.structured(FusedAdamConfig()))  # and so those of adam
     return optimizer(OmegaConf.create(defaults | options), list(model.parameters()))
 
@@ -122,11 +121,9 @@ def time_in_turn(actions: dict, repeats: int) -> dict[str, list[float]]:
     times = {name: [] for name in actions}
     for _ in range(repeats + 1):
         for name, action in actions.items():
-            start = time.perf_counter()
+            start = clock()
             action()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
@@ -176,8 +173,7 @@ def main() -> None:
         variants["the last as a loop"] = with_attention(loop, BranchedAttention, Loop)
     batch = random_batch(dictionary, args.sentences, args.length, device)
 
-    threads = torch.get_num_threads()
-    print(f"torch {torch.__version__}, {device}, {threads} threads, {args.size}, ", end="")
+    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, {args.size}, ", end="")
     print(f"{args.sentences} sentences of {args.length}, vocabulary {args.vocabulary}")
     criteria = {name: build_criterion(dictionary, fairseqs=name == STOCK) for name in variants}
     steps = {name: functools.partial(training_step, variants[name], batch, criteria[name]) for name in variants}

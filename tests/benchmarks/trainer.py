@@ -40,13 +40,11 @@ def made_up(vocabulary: int, pairs: int, folder: pathlib.Path) -> pathlib.Path:
     """A data-bin of that many pairs of 5 to 50 words of that vocabulary."""
     draw = random.Random(1)
     (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(vocabulary - 4)))
-    for split, size in (("train", pairs), ("valid", 20), ("test", 128)):
-        for language in ("src", "tgt"):
-            with open(folder / f"{split}.{language}", "w") as file:
-                for _ in range(size):
-                    print(*(f"w{draw.randrange(vocabulary - 4)}" for _ in range(draw.randint(5, 50))), file=file)
-    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-    command = ["fairseq-preprocess", "-s", "src", "-t", "tgt", *prefixes, "--joined-dictionary"]
+    for language in ("src", "tgt"):
+        with open(folder / f"train.{language}", "w") as file:
+            for _ in range(pairs):
+                print(*(f"w{draw.randrange(vocabulary - 4)}" for _ in range(draw.randint(5, 50))), file=file)
+    command = ["fairseq-preprocess", "-s", "src", "-t", "tgt", f"--trainpref={folder / 'train'}", "--joined-dictionary"]
     command += ["--srcdict", str(folder / "dict.txt"), "--destdir", str(folder / "data-bin")]
     subprocess.run(command, check=True, capture_output=True)
     return folder / "data-bin"

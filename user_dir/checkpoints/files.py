@@ -36,13 +36,10 @@ def load(path: pathlib.Path) -> dict:
     with reading(path):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         groups = [] if state.get("args") else [state["cfg"].get(group, {}) for group in ("model", "task")]
-        if not all(isinstance(group, (dict, argparse.Namespace)) for group in (state["model"], *groups)):
+        right = all(isinstance(group, (dict, argparse.Namespace)) for group in (state["model"], *groups))
+        if not (right and all(map(torch.is_tensor, state["model"].values()))):
             raise TypeError
-        if not all(map(torch.is_tensor, state["model"].values())):
-            raise TypeError
-        state["task_state"] = state.get("task_state") or {}  # some files lack it
-        if not isinstance(state["task_state"], dict):
-            raise TypeError
+        state["task_state"] = {**(state.get("task_state") or {})}  # some files lack it
     if state.get("args") is not None:  # fairseq would use these instead of cfg
         raise InputError(f"{path} has the options of a fairseq before 1.0: convert it with nmt-convert-checkpoint")
     refuse_shared_ffn(saved_options(state, "model").get("branch_ffn"))

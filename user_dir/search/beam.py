@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from fairseq import search
-from fairseq.modules import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
@@ -83,9 +82,7 @@ class BeamSearchGenerator(SequenceGenerator):
             and 2 * self.beam_size < self.vocab_size
             and all(isinstance(model, TransformerModel) for model in self.model.models)
             and not any(model.decoder.need_attention for model in self.model.models)
-            and not any(
-                isinstance(part, FairseqDropout) and part.apply_during_inference for part in self.model.modules()
-            )
+            and not any(getattr(part, "apply_during_inference", False) for part in self.model.modules())
         )
 
     def log_probs(self, step: int, longest: int, last: Tensor, encoded: list, states: list) -> Tensor:

@@ -33,12 +33,7 @@ from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_pars
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
 # Our options that may have any value: CTranslate2 computes it, or it has no effect alone.
-COMPUTED = {
-    "relative_positions",
-    "absolute_positions",
-    "autocast",
-    *(option for part in PARTS.values() for option in part),
-}
+COMPUTED = {"relative_positions", "absolute_positions", "autocast"}.union(*PARTS.values())
 # The parts that a model has if others do not have their defaults; a variant (user_dir/variant.md) may have more.
 NOT_COMPUTED = {
     "branched_attention": "branches with weights",
@@ -122,11 +117,8 @@ def specification(path: pathlib.Path, data: pathlib.Path):
             if getattr(ours, name) is not None:
                 stock.set_layer_norm(getattr(side, name), getattr(ours, name))
     stock.set_linear(spec.decoder.projection, model.decoder.output_projection)
-    for dictionary, register in (
-        (task.source_dictionary, spec.register_source_vocabulary),
-        (task.target_dictionary, spec.register_target_vocabulary),
-    ):
-        register(dictionary.symbols)
+    spec.register_source_vocabulary(task.source_dictionary.symbols)
+    spec.register_target_vocabulary(task.target_dictionary.symbols)
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
     return spec, model, task

@@ -106,17 +106,14 @@ def with_bpe_dropout(pairs: LanguagePairDataset, task) -> BPEDropout:
     if prepared is None:
         reason = f"there is no manifest.json beside {data}"
         raise InputError(f"--bpe-dropout: {reason}: prepare the data with data-prep/prepare.py, or omit this option")
-    sides = {
-        "source": (cfg.source_lang, task.source_dictionary, cfg.max_source_positions),
-        "target": (cfg.target_lang, task.target_dictionary, cfg.max_target_positions),
-    }
     segmenters = {}
-    for side, (language, dictionary, longest) in sides.items():
+    for side, language in (("source", cfg.source_lang), ("target", cfg.target_lang)):
         if cfg.bpe_dropout_side in ("both", side):
             codes = codes_of(prepared, language)
             if not codes.exists():
                 remedy = "choose the other --bpe-dropout-side, or omit --bpe-dropout"
                 raise InputError(f"--bpe-dropout: there are no subword codes {codes} for the {side}: {remedy}")
+            dictionary, longest = getattr(task, f"{side}_dictionary"), getattr(cfg, f"max_{side}_positions")
             cut = side == "source" and cfg.truncate_source
             segmenters[side] = Segmenter(read_codes(codes), dictionary, cfg.bpe_dropout, longest, cut)
     return BPEDropout(pairs, segmenters, cfg.seed)

@@ -48,10 +48,8 @@ class DataSide(NamedTuple):
     def text(self) -> pathlib.Path:
         return self.path.with_suffix(".bin")
 
-    def index(self) -> MMapIndexedDataset.Index | None:
-        """None if it is not of --dataset-impl mmap, fairseq-preprocess's default."""
-        mapped = infer_dataset_impl(str(self.path.with_suffix(""))) == "mmap"
-        return MMapIndexedDataset.Index(self.path) if mapped else None
+    def index(self) -> MMapIndexedDataset.Index:
+        return MMapIndexedDataset.Index(self.path)
 
 
 def refuse_folder(task_cfg) -> None:
@@ -100,7 +98,9 @@ def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[DataSide]
     for folder, part in parts:
         for side, language in zip(("source", "target"), pair):
             for path in parts_of(folder, part, pair, language):
-                yield DataSide(path, path.name.partition(".")[0], side, getattr(task, f"{side}_dictionary"))
+                # Only of --dataset-impl mmap, fairseq-preprocess's default; None: it is damaged.
+                if infer_dataset_impl(str(path.with_suffix(""))) in ("mmap", None):
+                    yield DataSide(path, path.name.partition(".")[0], side, getattr(task, f"{side}_dictionary"))
 
 
 def data_fault(data: DataSide) -> str | None:
@@ -109,8 +109,7 @@ def data_fault(data: DataSide) -> str | None:
     if infer_dataset_impl(str(path.with_suffix(""))) is None:
         return f"{path} is truncated" if text.is_file() else f"{text} is missing"
     try:
-        if (index := data.index()) is None:
-            return None
+        index = data.index()
         words = np.memmap(text, index.dtype, "r")
     except (ValueError, AssertionError, KeyError, struct.error) as error:
         return f"{path} or {text.name} is truncated or damaged ({error})"
@@ -127,8 +126,6 @@ def data_fault(data: DataSide) -> str | None:
 def batch_fault(data: DataSide, options, task_cfg) -> str | None:
     """The reason why no sentence of `data` can be trained on; None if one can."""
     index = data.index()  # `sizes` is a part of it, and is gone when it is deleted
-    if index is None:
-        return None
     shortest, positions = index.sizes.min(), getattr(task_cfg, f"max_{data.side}_positions")
     if task_cfg.truncate_source and data.side == "source":
         shortest = min(shortest, positions)
@@ -141,8 +138,6 @@ def batch_fault(data: DataSide, options, task_cfg) -> str | None:
 def validation_fault(data: DataSide, options, task_cfg) -> str | None:
     """The reason why fairseq's first validation on `data` would fail; None if it would not."""
     index, side = data.index(), data.side
-    if index is None:
-        return None
     positions, sizes = getattr(task_cfg, f"max_{side}_positions"), index.sizes
     # The task samples combined sets together, and the training set never.
     if task_cfg.valid_pairs and not options.combine_valid_subsets and data.part != options.train_subset:

@@ -21,7 +21,6 @@ from ..kernels.products import Linear
 from ..weighted.heads import branched_blocks
 from ..weighted.log import BranchLog
 from ..weighted.training import BranchTraining, refuse_training
-from .encoder_output import Reordered
 from .layers import build_layer
 
 # Modules that fairseq and torch put into a model, and our replacements.
@@ -131,9 +130,6 @@ class TransformerEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg):
         return wrap(build_layer("encoder", cfg), cfg)
 
-    def reorder_encoder_out(self, encoder_out, new_order):
-        return Reordered(encoder_out, new_order)
-
     forward = autocast(TransformerEncoderBase.forward)
 
 
@@ -148,27 +144,15 @@ class TransformerDecoder(TransformerDecoderBase):
 
     forward = autocast(TransformerDecoderBase.forward)
 
-    def extract_features(
-        self,
-        prev_output_tokens,
-        encoder_out=None,
-        incremental_state=None,
-        full_context_alignment=False,
-        alignment_layer=None,
-        alignment_heads=None,
-    ):
+    def extract_features(self, prev_output_tokens, encoder_out=None, incremental_state=None, **options):
         """As fairseq's, which always returns the last layer's attention weights; this does only if they may be read.
 
         They cost a product and a softmax outside the fused attention at every step of training and of beam search.
         """
         weights_read = self.learns_alignment if self.training else self.need_attention or incremental_state is None
-        if alignment_layer is None and not weights_read:
-            alignment_layer = -1  # no layer
-        if incremental_state and isinstance(encoder_out, Reordered):
-            encoder_out = encoder_out.source  # the encoder–decoder attentions have cached its keys
-        return super().extract_features(
-            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
-        )
+        if options.get("alignment_layer") is None and not weights_read:
+            options["alignment_layer"] = -1  # no layer
+        return super().extract_features(prev_output_tokens, encoder_out, incremental_state, **options)
 
     def buffered_future_mask(self, tensor):
         with torch.inference_mode(False):  # it is kept, and training, which may follow, saves it

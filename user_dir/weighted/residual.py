@@ -80,16 +80,13 @@ class ResidualBranchedAttention(BranchedAttention):
         matrices, drop = self.matrices(heads.shape[:2].numel(), incremental_state), self.residual_dropout_module
         heads = heads.contiguous()  # [T, B, h, d_v]
         head_sum = linear(heads.flatten(2), matrices.w_o.flatten(0, 1).T, matrices.b_o)  # [T, B, d]: Σ_i h_i
-        scale = self.inverse_deviation(query + head_sum)  # [N, 1]: 1/σ
+        y = (query + head_sum).flatten(0, 1)  # [N, d]
+        wide = y.to(torch.promote_types(y.dtype, torch.float32))
+        scale = InverseDeviation.apply(wide, self.norm.eps).to(y.dtype)  # [N, 1]: 1/σ
         x = (query.flatten(0, 1) + matrices.b_o_each) * scale  # [N, d]
         hidden = linear(x, matrices.w_x, matrices.b1)  # [N, d_ff], one product for all branches
         ffn_sum = self.apply_ffns(self.split_branches(heads) * scale, hidden, matrices)  # [N, d]
         return drop(head_sum) + drop(ffn_sum.view_as(head_sum))
-
-    def inverse_deviation(self, y: Tensor) -> Tensor:
-        """1/σ of y [T, B, d], as in a LayerNorm: [N, 1]"""
-        wide = y.flatten(0, 1).to(torch.promote_types(y.dtype, torch.float32))  # [N, d]
-        return InverseDeviation.apply(wide, self.norm.eps).to(y.dtype)
 
     def apply_branch_weights(self) -> Matrices:
         """Puts `norm`, except for σ, into W1 and b1.
