@@ -159,6 +159,7 @@ def test_other_baseline_and_lengths(comparison, files, cells):
         ("--system a A --system log A", "--system .*generate.log has no name: --system NAME FILE"),
         ("--system a A --system run A", "--system .*run has no name: --system NAME FILE"),
         ("--system run run", "there is only one system"),
+        ("--system run beam", "there is only one system"),  # named like the folder of its file
         ("--system a A --system b nowhere.log", "nowhere.log cannot be read"),
         ("--system a A B --system b C --test randomisation", "the same number of files for each"),
         ("--system a A --system b B --lengths-of short", "short has 1 lines and there are 120 segments"),
@@ -171,6 +172,7 @@ def test_bad_comparison_is_one_line(files, refusal, options, words):
     named["short"] = files.write("short", ["one"])
     (folder := files.folder / "run").mkdir()
     named |= {"run": folder, "log": files.plain(0.4, 4).rename(folder / "generate.log")}
+    named["beam"] = folder / "beam.log"
     options = ["--output", files.folder / "report", *(named.get(word, word) for word in options.split())]
     refusal(compare.main, *options, "--reference", files.reference, match=words)
     assert not list(files.folder.glob("report*"))

@@ -96,12 +96,9 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
             raise InputError(f"--system {name} is given twice: name all its files after one --system {name}")
         if not paths:
             raise InputError(f"--system {name} has no files: {FORM}")
-        given = pathlib.Path(name)
-        if translations_of(given).is_file() and not any(
-            given in (path, *path.parents) for path in map(pathlib.Path, paths)
-        ):
+        files[name], given = [*map(pathlib.Path, paths)], pathlib.Path(name)
+        if translations_of(given).is_file() and not any(path.is_relative_to(given) for path in files[name]):
             raise InputError(f"--system {name} has no name: {FORM}")
-        files[name] = [*map(pathlib.Path, paths)]
     if len(files) < 2:
         remedy = "give a --system NAME FILE … for each system, or use nmt-score"
         raise InputError(f"there is only one system: {remedy}")
