@@ -91,14 +91,16 @@ def trainings_of(group: str, table: dict[str, dict]) -> list[Training]:
 
 def in_order(group: str, shared: dict) -> Iterator[Training]:
     for row in itertools.chain.from_iterable(map(spelled_out, shared["rows"])):
-        variables = shared.get("variables", {}) | row.get("variables", {})
+        both = [*shared.get("variables", {}).items(), *row.get("variables", {}).items()]
+        listed = {name for name, value in both if isinstance(value, list)}  # though a row may have only one of them
+        variables = dict(both)
         arguments = shlex.split(f"{shared.get('arguments', '')} {row.get('arguments', '')}")
         row = shared | row
         lists = {name: value if isinstance(value, list) else [value] for name, value in variables.items()}
         given = {name: [*map(str, values)] for name, values in lists.items()}
         for values in itertools.product(*given.values()):
             variables = dict(zip(given, values))
-            key = ".".join(value for name, value in variables.items() if len(given[name]) > 1)
+            key = ".".join(value for name, value in variables.items() if name in listed)
             for family, seed in itertools.product(row["families"], row["seeds"]):
                 label = ".".join(filter(None, [row.get("group", group), key, family, row.get("word")]))
                 label = label.replace("/", "_")  # of a path in a variable

@@ -121,6 +121,13 @@ def test_a_reader_that_goes_away_ends_the_list_of_trainings():
         assert listed.stderr.read() == b"" and listed.wait() == 141
 
 
+def test_a_row_with_one_of_the_groups_values_has_its_published_figure():
+    rows = [{}, {"variables": {"TARGET": "de"}, "word": "slow"}]
+    found = tables.trainings_of("group", {"group": {**GROUP, "variables": {"TARGET": ["de", "fr"]}, "rows": rows}})
+    (slow,) = [training for training in found if training.name == "group.de.one.slow.1"]
+    assert slow.published == "de"
+
+
 def test_a_row_with_choices_has_every_combination():
     choices = [{"": "", "wide": "--dim 9"}, {"fast": "--lr 2", "slow": "--lr 1"}]
     row = {"families": ["one"], "seeds": [1], "word": "pre", "arguments": "--pre", "choices": choices}
