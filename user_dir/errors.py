@@ -15,6 +15,11 @@ LINES = [
     (AssertionError, "--sampling requires --nbest", "{}: give both the same number"),
     (AssertionError, " requires --sampling", "{}: add it"),
     (AssertionError, "--temperature must be", "{}"),
+    (AssertionError, "--lr-period-updates must be set", "--lr-scheduler cosine needs --max-update: add it"),
+    (AssertionError, "available devices", "--distributed-world-size: {}: give fewer"),
+    (ValueError, "malformed node or string", "an option is not written as Python does (True, False, numbers): {}"),
+    (Exception, "skip this example with --skip-invalid", "{}, or shorten it"),
+    (KeyError, "'best'", "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler"),
     (
         ValueError,
         "Search parameters are mutually exclusive",

@@ -5,6 +5,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 
 import argparse
 import atexit
+import copy
 import functools
 import gc
 import hashlib
@@ -24,7 +25,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import distributed
 
-from .checkpoints.trusted import refuse_untrusted
+from .checkpoints.trusted import as_dict, refuse_untrusted
 from .config import option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
@@ -33,7 +34,7 @@ from .search.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
-from .training.input import refuse_input
+from .training.input import EMBEDDINGS, refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import WholeSize, end_with_torchrun, refuse_processes, stop_loading
 from .training.restarts import (
@@ -141,6 +142,8 @@ class CheckedTranslationTask(TranslationTask):
         """
         if from_checkpoint:
             refuse_untrusted("the checkpoint", {"model": cfg})
+            for name in EMBEDDINGS.keys() & {*as_dict(cfg)}:  # the model's parameters replace them
+                setattr(cfg, name, None)
             return super().build_model(cfg, from_checkpoint)
         options = argparse.Namespace(**training_options(self.cfg))
         if not hasattr(options, "save_dir"):  # a program builds a model without training it
@@ -281,6 +284,13 @@ class CheckedTranslationTask(TranslationTask):
                 raise
             remedy = "lower --max-tokens and raise --update-freq (in recipes lower MAX_TOKENS), and continue"
             raise DoesNotFit(f"a batch does not fit into the GPU's memory: {remedy}") from error
+
+    def valid_step(self, sample, model, criterion):
+        """As fairseq's, but R-Drop's criterion does not double the batch, and so the loss."""
+        if getattr(criterion, "rdrop_alpha", 0):
+            criterion = copy.copy(criterion)
+            criterion.rdrop_alpha = 0
+        return super().valid_step(sample, model, criterion)
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)

@@ -171,11 +171,29 @@ def test_held_out_sentences_in_two_files(copies, tmp_path):
             check_input(data, words)
 
 
-@pytest.mark.parametrize("numbers, words", [(32, None), (16, "vectors of 16 numbers: give --encoder-embed-dim 16")])
-def test_vectors_of_another_size(copies, tmp_path, numbers, words):
-    (tmp_path / "vectors").write_text(f"1 {numbers}\nw1{' 0.5' * numbers}\n")
+@pytest.mark.parametrize(
+    "counts, word, numbers, words",
+    [
+        ("1 32\n", "w1", 32, None),
+        ("1 16\n", "w1", 16, "vectors of 16 numbers: give --encoder-embed-dim 16"),
+        ("", "w1", 32, "vectors: fairseq skips the first line: begin it with the line WORDS WIDTH"),
+        ("1 32\n", "word", 32, "vectors has no word of the dictionary: give vectors of its subwords"),
+    ],
+)
+def test_vectors(copies, tmp_path, counts, word, numbers, words):
+    (tmp_path / "vectors").write_text(f"{counts}{word}{' 0.5' * numbers}\n")
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
         check_input(copies, f"--encoder-embed-path {tmp_path}/vectors")
+
+
+def test_a_folder_with_two_pairs_of_languages(copies, tmp_path):
+    """fairseq would take the one that the file system lists first."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    for path in data.glob("train.src-tgt.*"):
+        shutil.copy(path, path.with_name(path.name.replace("src-tgt", "tgt-src")))
+    check_input(data, "-s src -t tgt")
+    with pytest.raises(InputError, match="data has data of src-tgt and tgt-src: give the languages"):
+        check_input(data, "")
 
 
 def test_files_that_fairseq_does_not_read(tmp_path):

@@ -37,6 +37,8 @@ INPUT = [
     ("--lr 1e-3,1e-4", "--lr with 2 rates needs --lr-scheduler fixed, not inverse_sqrt: give one"),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
     ("--lr-scheduler reduce_lr_on_plateau --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit"),
+    ("--lr-scheduler polynomial_decay --total-num-update 5", "--total-num-update 5: .*max-update is 0: give"),
+    ("--lr-scheduler reduce_lr_on_plateau --disable-validation", "plateau needs validations: omit --disable-valid"),
     ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),

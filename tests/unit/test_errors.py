@@ -88,6 +88,24 @@ def raised_in_another_process(error):
             type("ConfigCompositionException", (Exception,), {})("Error merging override tokenizer.source_lang=null"),
             "--tokenizer moses needs the languages: add --source-lang and --target-lang\n",
         ),
+        (
+            AssertionError("world size is 2 but have 0 available devices"),
+            "--distributed-world-size: world size is 2 but have 0 available devices: give fewer\n",
+        ),
+        (
+            AssertionError("Either --max_update or --lr-period-updates must be set"),
+            "--lr-scheduler cosine needs --max-update: add it\n",
+        ),
+        (KeyError("best"), "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler\n"),
+        (KeyError("last"), "traceback of KeyError\n"),
+        (
+            ValueError("malformed node or string: x"),
+            "an option is not written as Python does (True, False, numbers): malformed node or string: x\n",
+        ),
+        (
+            Exception("x; skip this example with --skip-invalid"),
+            "x; skip this example with --skip-invalid, or shorten it\n",
+        ),
         (ImportError("x. Please install fairscale"), "x. Please install fairscale\n"),
         (ValueError("x: Set --combine-val to combine them"), "x: Set --combine-val to combine them\n"),
         (

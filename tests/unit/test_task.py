@@ -11,6 +11,7 @@ import torch
 from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
 from torch import distributed
@@ -22,7 +23,7 @@ from user_dir.training.bpe_dropout import BPEDropout
 from user_dir.training.data import Sample
 from user_dir.training.processes import stop_loading
 
-from support import OLD, training_options
+from support import OLD, SMALL, training_options
 
 
 @pytest.fixture
@@ -205,6 +206,13 @@ def test_the_other_direction_is_refused(new_task):
         new_task(source_lang=pair[0], target_lang=pair[1]).load_state_dict(state)
     with pytest.raises(InputError, match="the model translates fr to en: add -s fr -t en"):
         new_task(source_lang="en", target_lang="fr").load_state_dict(state)
+
+
+def test_a_checkpoint_needs_no_file_of_embeddings(new_task):
+    options = {**SMALL, "encoder_embed_path": "nowhere.txt", "decoder_embed_path": "nowhere.txt"}
+    cfg = argparse.Namespace(arch="vaswani_transformer_tiny", **options)
+    ARCH_CONFIG_REGISTRY[cfg.arch](cfg)
+    assert new_task().build_model(cfg, from_checkpoint=True).cfg.encoder.embed_path is None
 
 
 def test_data_sets_that_are_not_there_are_refused(new_task):

@@ -14,6 +14,10 @@ from collections.abc import Mapping
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+)
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks import TASK_REGISTRY
@@ -21,7 +25,14 @@ from fairseq.tasks.translation import TranslationTask
 
 from ..errors import InputError
 
-KNOWN = (TransformerModel, TranslationTask, CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
+KNOWN = (
+    TransformerModel,
+    TranslationTask,
+    CrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+    RdropLabelSmoothedCrossEntropyCriterion,
+)
 # For each group the option that names its class beside _name (fairseq-train saves both), and the classes.
 GROUPS = {
     "model": ("arch", ChainMap(ARCH_MODEL_REGISTRY, MODEL_REGISTRY)),  # in fairseq's order

@@ -66,6 +66,10 @@ def refuse_folder(task_cfg) -> None:
         raise InputError(f"there is no folder {folder}: {remedy}")
     pair = task_cfg.source_lang, task_cfg.target_lang
     if not all(pair):
+        pairs = {file.name.split(".")[1] for file in folder.glob("*.*-*.*.idx")}
+        if len(pairs) > 1:  # fairseq would take the one that the file system lists first
+            remedy = "give the languages by --source-lang and --target-lang"
+            raise InputError(f"{folder} has data of {' and '.join(sorted(pairs))}: {remedy}")
         pair = infer_language_pair(str(folder))
     if not all(pair):
         raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")

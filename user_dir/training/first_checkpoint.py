@@ -47,6 +47,8 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if not anew and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
         raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
+    if options.reset_lr_scheduler and not anew:
+        refuse_useless_reset(options.lr_scheduler, state)
     if name == "finetune_from_model" and options.stop_time_hours > 0:
         if seconds := state.get("extra_state", {}).get("previous_training_time"):
             reason = f"fairseq would count its {seconds / 3600:.2f} hours for --stop-time-hours"
@@ -72,6 +74,17 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         whole(task.cfg)["optimization"]["max_epoch"] = -1
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
+
+
+def refuse_useless_reset(schedule: str, state: dict) -> None:
+    """Raises InputError if --reset-lr-scheduler would change nothing: schedules that count updates have no other state.
+
+    That of --lr-scheduler fixed, fairseq's default, is one that the others cannot read.
+    """
+    saved = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state") or {}
+    if schedule != "reduce_lr_on_plateau" and "best" in saved:
+        reason = f"--reset-lr-scheduler has no effect on --lr-scheduler {schedule}, which counts updates"
+        raise InputError(f"{reason}: add --reset-optimizer, or use --finetune-from-model")
 
 
 def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:

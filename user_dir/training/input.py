@@ -3,7 +3,9 @@
 import argparse
 import dataclasses
 import importlib.util
+import itertools
 import json
+import math
 import pathlib
 import re
 from collections.abc import Iterator
@@ -53,7 +55,7 @@ def refuse_input(options, task, model_options) -> None:
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
         faults.append(f"--share-all-embeddings: the languages have dictionaries of their own: {remedy}")
-    faults += file_faults(options, model_options)
+    faults += file_faults(options, model_options, task)
     pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
     validated = [] if options.disable_validation else options.valid_subset.split(",")
     of_training = [(folder, options.train_subset) for folder in folders]
@@ -90,6 +92,8 @@ def learning_faults(options) -> Iterator[str]:
         yield "--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it: give at least 1"
     elif schedule in ONE_RATE and len(options.lr) > 1:
         yield f"--lr with {len(options.lr)} rates needs --lr-scheduler fixed, not {schedule}: give one rate"
+    elif schedule == "reduce_lr_on_plateau" and options.disable_validation:
+        yield "--lr-scheduler reduce_lr_on_plateau needs validations: omit --disable-validation"
     if (first := getattr(options, "warmup_init_lr", 0.0)) < 0:
         first = getattr(options, "min_lr", 0.0)  # of cosine and step
     name, path = chosen(options)
@@ -97,7 +101,7 @@ def learning_faults(options) -> Iterator[str]:
     if begins and schedule in FROM_ZERO and warmup > 0 and first <= options.stop_min_lr:
         yield f"--stop-min-lr {options.stop_min_lr}: the warm-up begins with a rate of {first}: omit it"
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
-    if 0 < ended < options.max_update and not options.end_learning_rate:
+    if 0 < ended < (options.max_update or math.inf) and not options.end_learning_rate:
         rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
         yield f"{rate}, and --max-update is {options.max_update}: give both the same number"
 
@@ -142,23 +146,26 @@ def unusable(options, task_cfg) -> Iterator[str]:
     yield from (f"{flag(name)} {count}: give at least 1" for name, count in counts if count < 1)
 
 
-def file_faults(options, model_options) -> Iterator[str]:
-    """Yields the files that are missing, and those of embeddings of another width than the model's."""
+def file_faults(options, model_options, task) -> Iterator[str]:
+    """Yields the files that are missing, and those of embeddings that fairseq would not read, or not as expected."""
     read = {name: getattr(model_options, name, None) for name in EMBEDDINGS}
     read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
     missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
     yield from (f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items())
     for name, width in EMBEDDINGS.items():
         path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
-        if path and name not in missing and (found := width_of(path)) != wanted is not None:
-            yield f"{flag(name)} {path} has vectors of {found} numbers: give {flag(width)} {found}"
-
-
-def width_of(path: str) -> int:
-    """The length of the first vector in a file of embeddings: a line of two counts, then words with their vectors."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        file.readline()
-        return len(file.readline().split()) - 1
+        if not path or name in missing:
+            continue
+        dictionary = task.source_dictionary if name == "encoder_embed_path" else task.target_dictionary
+        with open(path, encoding="utf-8", errors="replace") as file:
+            counts, first = next(file, "").split(), next(file, "")
+            found = len(first.split()) - 1
+            if len(counts) != 2:
+                yield f"{flag(name)} {path}: fairseq skips the first line: begin it with the line WORDS WIDTH"
+            elif found != wanted is not None:
+                yield f"{flag(name)} {path} has vectors of {found} numbers: give {flag(width)} {found}"
+            elif not any(line.partition(" ")[0] in dictionary.indices for line in itertools.chain([first], file)):
+                yield f"{flag(name)} {path} has no word of the dictionary: give vectors of its subwords, or omit it"
 
 
 def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str]:

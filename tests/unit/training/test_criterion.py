@@ -5,6 +5,7 @@ import types
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 
 from user_dir.training import criterion
 from user_dir.training.criterion import FusedLabelSmoothedCrossEntropy, ProjectedLoss
@@ -176,3 +177,13 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
     options = {name: value for name, value in call.items() if name == "ignore_prefix_size"}
     ours, theirs = (loss_of(model, sample, call.get("reduce", True))[0] for loss_of in both(**options))
     assert torch.equal(ours, theirs)
+
+
+def test_r_drop_validates_each_sentence_once(build, new_task, sample):
+    """fairseq's doubles the batch and the loss, and --eval-bleu finds no reference for the second half."""
+    model, task = build("vaswani_transformer_base"), new_task()
+    plain = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    r_drop = RdropLabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1, rdrop_alpha=1.0)
+    expected, found = (task.valid_step(sample, model, criterion) for criterion in (plain, r_drop))
+    assert found[:2] == expected[:2] and found[2]["nll_loss"] == expected[2]["nll_loss"]
+    assert r_drop.rdrop_alpha == 1.0 and r_drop(model, sample)[0] > 1.9 * expected[0]

@@ -131,7 +131,7 @@ def test_the_option_of_a_variant(built, monkeypatch):
 
 def continued_from(path, **given):
     options = {"ddp_backend": "", "store_ema": False, "max_update": 0, "stop_time_hours": 0}
-    options |= {"reset_optimizer": False, "reset_dataloader": False}
+    options |= {"reset_optimizer": False, "reset_dataloader": False, "reset_lr_scheduler": False}
     return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
 
 
@@ -200,6 +200,24 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
     pathlib.Path("run", file).touch()
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
         refuse_checkpoints(continued_from(path, save_dir="run", **given), new_task(), model)
+
+
+@pytest.mark.parametrize(
+    ("saved_schedule", "schedule", "given", "refused"),
+    [
+        ({"best": 3.5}, "inverse_sqrt", {}, True),
+        ({"best": 3.5}, "inverse_sqrt", {"reset_optimizer": True}, False),
+        ({"best": 3.5}, "reduce_lr_on_plateau", {}, False),
+        ({"lr": 0.1}, "inverse_sqrt", {}, False),  # of --lr-scheduler fixed
+    ],
+)
+def test_a_reset_that_changes_nothing(saved, new_task, saved_schedule, schedule, given, refused):
+    model, path, _ = saved("vaswani_transformer_tiny")
+    state = torch.load(path) | {"last_optimizer_state": {"state": {}}}
+    torch.save(state | {"optimizer_history": [{"lr_scheduler_state": saved_schedule}]}, path)
+    options = continued_from(path, reset_lr_scheduler=True, lr_scheduler=schedule, **given)
+    with pytest.raises(InputError, match="has no effect") if refused else contextlib.nullcontext():
+        refuse_checkpoints(options, new_task(), model)
 
 
 def test_a_model_of_the_other_direction_only_begins_a_training(saved, new_task):
