@@ -20,6 +20,8 @@ from preparation.cleaning import Cleaner
         (("a b c d e", "a b"), None),
         (("y", "x"), None),
         (("x" * 1000 + " y", "z z"), None),  # the longest word that is kept
+        (("x" * 1001, "z"), "word too long"),
+        (("z", "x" * 1001), "word too long"),
     ],
 )
 def test_cleaning(pair, reason):
@@ -48,4 +50,5 @@ def test_duplicates_are_dropped_piece_by_piece(tmp_path, monkeypatch, size):
     dropped = cleaning.Counter()
     kept = list(cleaning.without_repeats(lambda: iter(pairs), tmp_path, dropped))
     assert kept == sorted(first.values(), key=pairs.index)
+    assert len([*cleaning.without_repeats(lambda: [("a b", "c"), ("a", "b c")], tmp_path, dropped)]) == 2
     assert dropped["duplicate"] == size - len(first) and not list(tmp_path.iterdir())

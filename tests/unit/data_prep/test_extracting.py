@@ -81,6 +81,7 @@ def test_held_out_files_of_the_user_stay_as_they_are(tmp_path):
     assert lines == ["Hello there!", "", "Hello there!", *(first for first, _ in shared), ""]
     assert "ello there" not in (folder / "train.en").read_text() and "bonjour" not in (folder / "train.fr").read_text()
     assert counts["valid"] == 15  # a twentieth
+    assert counts["in"] == sum(counts["dropped"].values()) + counts["train"] + counts["valid"]  # the test set is apart
     for code in ("en", "fr"):  # none of them is one of the user's
         valid, given = ((folder / f"{part}.{code}").read_text("utf-8").splitlines() for part in ("valid", "test"))
         assert not {*map(bare, valid)} & {*map(bare, given)}

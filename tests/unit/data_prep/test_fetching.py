@@ -43,6 +43,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send_error(404)
         asked = self.headers.get("Range") if self.server.ranges else None
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        if start == len(CONTENT):
+            return self.send_error(416)
         self.answer(206 if asked else 200, CONTENT[start:], "application/octet-stream")
 
     def answer(self, status, body, kind):
@@ -85,6 +87,23 @@ def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path, capsys, known
     assert (hashlib.sha256(CONTENT).hexdigest() in capsys.readouterr().out) != known
     fetching.fetch(file, tmp_path, None)  # from the cache
     assert server.requested == [("/file", None), ("/file", f"bytes={have}-")]
+    (arrived,) = tmp_path.rglob("thing-1.tar.gz")
+    arrived.rename(f"{arrived}.partial")  # as if it had been killed before this had its name
+    server.ranges = True
+    assert fetching.fetch(file, tmp_path, None).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("settings, verify", [({}, True), ({"cert": "/ca.pem"}, "/ca.pem")])
+def test_certificates_are_verified(tmp_path, monkeypatch, settings, verify):
+    """With None requests would not."""
+    monkeypatch.setattr(fetching, "pip_settings", lambda: settings)
+
+    def download(url, partial, file, session):
+        assert session.verify == verify
+        partial.write_bytes(CONTENT)
+
+    monkeypatch.setattr(fetching, "download", download)
+    assert fetching.fetch(remote("https://example.org/file"), tmp_path, None).read_bytes() == CONTENT
 
 
 def test_a_wrong_checksum_is_refused_and_not_kept(server, tmp_path):
@@ -113,6 +132,8 @@ def test_pip_is_asked_as_it_would_answer(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CERT", "")
     monkeypatch.setenv("PIP_QUIET", "1")
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://other.example/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     settings = PIP_SETTINGS()
     assert settings["index-url"] == "https://index.example/simple"
     assert settings.get("cert") not in ("", "/other.pem")

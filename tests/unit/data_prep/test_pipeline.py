@@ -47,6 +47,7 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
     options = ["--source-lang", "de", "--target-lang", "en", "--lowercase", "--bpe-operations", "50", "--workers", "1"]
     assert prepare.main(["iwslt14", *options, "--mirror", str(tmp_path), "--output", str(tmp_path / "out")]) == 0
 
+    assert capsys.readouterr().out.count("\n300 pairs: ") == 1  # however many were dropped
     tokenisers = {language: MosesTokenizer(lang=language) for language in texts}
 
     def tokenised(language):

@@ -187,6 +187,9 @@ def test_texts_that_would_be_replaced(capsys, tmp_path):
     """Those of an earlier preparation in the same folder."""
     pairs = [(f"a{number} b", f"c{number} d") for number in range(200)]
     assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
+    texts = ["--train", tmp_path / "b.en", tmp_path / "a.fr", "--held-out", "20", "--bpe-operations", "9"]
+    assert run(capsys, tmp_path, *texts, langs=("en", "fr"))[0] == 0
+    assert (tmp_path / "out/data-bin/train.en-fr.en.bin").exists()  # by its name fairseq-train knows the direction
     raw = tmp_path / "out/raw"
     before = (raw / "train.fr").read_text()
     status, said = run(capsys, tmp_path, "--train", raw / "train.fr", raw / "train.en")
@@ -207,6 +210,13 @@ def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):
     assert status == 0 and "dropped: none" in shown and warnings == ""
     status, shown, warnings = prepared(capsys, tmp_path, [pair for pair in joined if " " not in pair[0]])
     assert status == 1 and "'length ratio'" in warnings and warnings.count("\n") == 1
+
+
+def test_many_pairs_that_either_stage_drops(capsys):
+    few, many = {"in": 100, "dropped": {"empty": 24}, "train": 76}, {"in": 100, "dropped": {"empty": 25}, "train": 75}
+    for stages, warned in (((few, many), 1), ((many, few), 1), ((few, few), 0)):
+        pipeline.report(stages[0] | {"valid": 50, "test": 50}, stages[1])
+        assert capsys.readouterr().err.count("warning: 25 of 100 pairs (25%) were dropped; for 'empty'") == warned
 
 
 def test_no_disk_space(capsys, tmp_path, monkeypatch):

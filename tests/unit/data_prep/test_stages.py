@@ -67,7 +67,7 @@ def test_data_of_an_earlier_version_are_kept(tmp_path, capsys, monkeypatch):
     assert recorder.run(bpe=2) == [] and "earlier" not in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path):
+def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path, monkeypatch):
     recorder = Recorder(tmp_path / "out")
     recorder.run()
     before = (tmp_path / "out/tok/file").read_text()
@@ -76,6 +76,14 @@ def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bpe", "manifest.json", "raw", "tok"]
     assert (tmp_path / "out/tok/file").read_text() == before
     assert recorder.run(tok=1) == ["tok", "bpe"]
+    with pytest.raises(OSError):
+        recorder.run(fail="bpe", tok=2)
+    assert not (tmp_path / "out/bpe").exists()  # recipes take a data-bin for one that is finished
+    saves = iter([stages.Stages._save])
+    with monkeypatch.context() as killed, pytest.raises(StopIteration):
+        killed.setattr(stages.Stages, "_save", lambda self: next(saves)(self))
+        recorder.run()
+    assert [*json.loads((tmp_path / "out/manifest.json").read_text())["stages"]] == ["raw"]
 
 
 def test_folders_of_others_are_not_replaced(tmp_path):

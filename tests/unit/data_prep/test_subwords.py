@@ -24,6 +24,7 @@ def test_tokens_and_subwords_can_be_undone(tmp_path, language):
     assert [line.replace("@@ ", "") for line in pieces] == tokens
     assert [MosesDetokenizer(lang=language).detokenize(line.split()) for line in tokens] == ORDINARY[language]
     assert tokenise_lines(["Oh Là I"], language, lowercase=True) == ["oh là i"]
+    assert tokenise_lines(["He left. She came."], language, lowercase=True) == ["he left . she came ."]
     assert tokenise_lines(["Işık İL"], "tr", lowercase=True) == ["ışık il"]
 
 

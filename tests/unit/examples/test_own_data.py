@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 
+import pytest
 import record
 from unit.examples.support import EXAMPLES, bash, last_options, plan
 
@@ -115,6 +116,17 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     for wrong in ([], texts[:1], [texts[0], tmp_path / "none.en"], [texts[0], tmp_path / "none"], same):
         done = started(*wrong)
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "name two text files" in done.stderr
+
+
+@pytest.mark.parametrize("long", ["fr", "en"])
+def test_a_sentence_that_is_too_long_to_translate(tmp_path, long):
+    (prepare,) = re.findall(r"^prepare\(\) .*?^}", (EXAMPLES / "own-data.sh").read_text(), re.M | re.S)
+    (tmp_path / "bpe").mkdir()
+    for language in ("fr", "en"):
+        (tmp_path / f"bpe/test.{language}").write_text("a " * (1023 + (language == long)) + "\n")
+    settings = f"run() {{ :; }}; data={tmp_path} source=fr target=en dry_run= texts=() preparation=()"
+    done = bash("-euc", f"{settings}\n{prepare}\nprepare")
+    assert done.returncode == 1 and f"test.{long}, line 1: it has 1024 subwords" in done.stderr
 
 
 def test_languages_without_spaces_are_those_of_the_scores():

@@ -49,10 +49,11 @@ def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
     """One slow interval changes nothing, and a training that continued ended for the second reason."""
     log = tmp_path / "train.log"
     lines = [LINE.replace("100.0", f"{wps}").format(update=wps, wall=wps) for wps in (10, 100, 110)]
+    devices = [f"training on {number} devices (GPUs/TPUs)\n" for number in (1, 4)]
     ends = [f"Stopping training due to num_updates: {n} >= max_update: {n}" for n in (50, 110)]
-    log.write_text("".join([*lines, *(f"{end}\n" for end in ends)]))
+    log.write_text("".join([*devices, *lines, *(f"{end}\n" for end in ends)]))
     found = record.training(log)
-    assert found["words_per_second"] == 100 and found["ended"] == ends[1]
+    assert found["processes"] == 4 and found["words_per_second"] == 100 and found["ended"] == ends[1]
 
 
 def test_a_log_without_a_line_of_training(tmp_path):
@@ -196,12 +197,21 @@ def test_the_commit_is_not_that_of_a_folder_around_it(tmp_path, monkeypatch):
         subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", *words.split()], check=True)
     monkeypatch.setattr(record, "PROJECT", tmp_path)
     assert re.fullmatch("[0-9a-f]{40}", record.commit())
-    (tmp_path / "file").touch()
-    subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", "add", "file"], check=True)
-    assert re.fullmatch("[0-9a-f]{40} dirty [0-9a-f]{12}", record.commit())
+    for name, dirty in (("page.md", ""), ("file", " dirty [0-9a-f]{12}")):
+        (tmp_path / name).touch()
+        subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", "add", name], check=True)
+        assert re.fullmatch(f"[0-9a-f]{{40}}{dirty}", record.commit())
     monkeypatch.setattr(record, "PROJECT", tmp_path / "project")
     record.PROJECT.mkdir()
     assert record.commit() == "no checkout"
+
+
+def test_every_variable_of_the_recipes_is_recorded():
+    """And refused by train.py, where it would change what is trained."""
+    scripts = [path for path in (record.PROJECT / "examples").glob("*.sh") if path.stem not in ("ablations", "compare")]
+    heads = "".join(path.read_text(encoding="utf-8").partition("set -euo")[0] for path in scripts)
+    named = {*re.findall(r"^#   ([A-Z_]+)=", heads, re.MULTILINE)}
+    assert named - {*record.VARIABLES} == {"INSTALL", "MASTER_ADDR", "MASTER_PORT"}
 
 
 @pytest.mark.parametrize("visible, gpus", [(None, ["A", "B"]), ("1", ["1"]), ("", None), ("none", None)])

@@ -12,9 +12,9 @@ from support import PROJECT, ended
 
 
 def test_translations_of_text_with_nul(tmp_path):
-    (tmp_path / "log").write_bytes(b"S-1\ta\0b\nD-1\t-1\tsecond\nD-0\t-1\tfirst\n")
+    (tmp_path / "log").write_bytes(b"S-1\ta\0b\nD-10\t-1\tlast\nD-2\t-1\tsecond\nD-0\t-1\tfirst\n")
     done = bash("-euc", f"{definitions('write_translations')}\nwrite_translations log out", cwd=tmp_path)
-    assert done.returncode == 0 and (tmp_path / "out").read_text() == "first\nsecond\n"
+    assert done.returncode == 0 and (tmp_path / "out").read_text() == "first\nsecond\nlast\n"
 
 
 def test_a_table_of_another_corpus_has_its_reference():
@@ -30,6 +30,7 @@ def test_rows_of_the_papers_corpus():
     text = bash(EXAMPLES / "ablations.sh", "vaswani", "--dry-run", env=env).stdout.replace(" \\\n   ", "")
     rows = text.split("# ==== ")[1:4]
     assert [row.partition(",")[0] for row in rows] == ["base", "D.smoothing-0", "big"]
+    assert text.count("/checkpoint_last.pt --output ") == 3  # as in the papers' ablations
     names = ("arch", "seed", "label-smoothing")
     assert [(*last_options(row, names).values(),) for row in rows] == [
         ("vaswani_transformer_base", "2", "0.1"),

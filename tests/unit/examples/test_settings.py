@@ -22,6 +22,7 @@ SETTINGS = {
     "iwslt14.sh": {**IWSLT14, "bpe-operations": "10000", "beam": "5", "last": "10", "keep-last-epochs": "10"},
     "wmt14.sh": {"warmup-updates": "4000", "adam-eps": "1e-9"},
 }
+SETTINGS["iwslt14.sh"]["adam-eps"] = "1e-8"
 RULE = {"label-smoothing": "0.1", "lr-scheduler": "inverse_sqrt", "warmup-init-lr": "1e-7"}
 RULE |= {"adam-betas": r"\(0.9\,\ 0.98\)"}
 
@@ -37,7 +38,13 @@ def test_the_batch_does_not_depend_on_the_processes():
         assert passes == 1 or (passes - 1) * workers * memory < batch
 
 
-@pytest.mark.parametrize("recipe, batch", [("wmt14.sh", 25000), ("iwslt14.sh", 4096), ("multi30k.sh", 8192)])
+@pytest.mark.parametrize(
+    "recipe, batch",
+    [
+        ("wmt14.sh", 25000),
+        *zip(("iwslt14.sh", "ted.sh", "multi30k.sh", "multi30k_published.sh"), 2 * [4096] + 2 * [8192]),
+    ],
+)
 def test_the_batch_is_the_papers(recipe, batch):
     text = plan(recipe, GPUS=2)
     tokens, passes = int(option(text, "--max-tokens")), int(option(text, "--update-freq"))
@@ -49,6 +56,9 @@ def test_the_published_settings(recipe, target):
     expected = {**RULE, **SETTINGS[recipe]}
     text = plan(recipe, TARGET=target)
     assert last_options(text, expected) == expected
+    shared = "decoder-input-output-embed" if recipe == "iwslt14.sh" else "all-embeddings"
+    assert re.findall(r"--share-(\S+)", text) == [shared]
+    assert ("--reference" in text) == (recipe == "wmt14.sh")  # the others' texts are lower-cased
     if recipe == "multi30k_published.sh":
         language = target or "de"
         assert f"/data/multi30k-en-{language}\n" in text and f"--target-lang {language} " in text
@@ -149,6 +159,7 @@ def test_letters_to_sounds(family, tmp_path):
         assert family != "transformer" or f"--{side}-layers 4 " in text and f"--{side}-attention-heads 4 " in text
     expected = {"batch-size": "400", "max-update": "5000", "patience": "20", "clip-norm": "1", "adam-eps": "1e-8"}
     expected |= {"lr": "1e-3", "warmup-updates": "1000", "update-freq": "1", "thresholdsrc": "5", "beam": "5"}
+    expected |= {"thresholdtgt": "5", "attention-dropout": "0.1", "activation-dropout": "0.1"}
     assert last_options(text, expected) == expected
     assert f"python examples/g2p.py prepare {tmp_path} kor\n" in text and "moses" not in text
     assert "/checkpoint_best.pt --output" in text
@@ -171,6 +182,7 @@ def test_sequences(tmp_path):
     text = plan("sequences.sh", TASK="scan_jump", MIRROR=tmp_path)
     expected = {"batch-size": "64", "warmup-updates": "4000", "lr": "2e-3", "label-smoothing": "0", "beam": "1"}
     expected |= {"encoder-layers": "2", "decoder-embed-dim": "64", "encoder-ffn-embed-dim": "256"}
+    expected |= {"max-len-b": "60", "max-target-positions": "64"}
     assert last_options(text, expected) == expected
     assert f"sequences.py prepare scan_jump {tmp_path}\n" in text and "/checkpoint_last.pt --output" in text
     assert "sequences.py prepare reverse\n" in plan("sequences.sh", MIRROR=tmp_path)
@@ -188,6 +200,7 @@ def test_parsing(family, tmp_path):
         assert shape in text and "--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300" in text
         assert option(text, "--dropout") == str(dropout) and option(text, "--bpe-operations") == str(merges)
         assert float(option(text, "--lr")) == pytest.approx(0.5 * 1024**-0.5 * warmup**-0.5, rel=5e-3)
+        assert abs(int(re.search(r" = (\d+) source and target tokens", text)[1]) / 25_000 - 1) < 0.02
         assert option(text, "--warmup-updates") == str(warmup) and "--lenpen-form vaswani" in text
         assert ("--attention-dropout 0.2" in text) == (size == "base")
         assert family == "transformer" or option(text, "--arch") == f"{family}_{size}"

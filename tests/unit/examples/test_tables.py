@@ -107,11 +107,13 @@ def test_a_group_like_one_that_is_like_another(tmp_path, monkeypatch):
     assert first.variables == {"CORPUS": "a/b", "UPDATES": "9", "FAMILY": "one", "SEED": "1"}
 
 
-def test_a_mirror_is_for_the_groups_that_have_one(tmp_path):
+def test_a_mirror_is_for_the_groups_that_have_one(tmp_path, monkeypatch):
     """The quickstart would look there for its own corpus, and own-data.sh refuses it."""
     for group, folder in (({**GROUP, "mirror": "{FAMILY}"}, "one"), (GROUP, None)):
         variables, _ = tables.trainings_of("group", {"group": group})[0].command(tmp_path)
-        assert variables.get("MIRROR") == (folder and str(tmp_path / folder))
+        assert variables.get("MIRROR") == (folder and str(tmp_path / folder)) and variables["GPUS"] == "0"
+    monkeypatch.setenv("GPUS", "1")
+    assert tables.trainings_of("group", {"group": GROUP})[0].command(None)[0]["GPUS"] == "1"
 
 
 def test_a_reader_that_goes_away_ends_the_list_of_trainings():

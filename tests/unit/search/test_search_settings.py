@@ -43,7 +43,7 @@ def test_a_recipe_keeps_what_fairseq_generate_searched_with(tmp_path):
     search_settings.main([str(tmp_path / "search.json"), *options.split()])
     kept = {"beam": 1, "lenpen": 0.6, "lenpen_form": "vaswani", "max_len_a": 1, "max_len_b": 10}
     assert kept_settings(tmp_path) == kept
-    search_settings.main([str(tmp_path / "search.json"), "--beam", "5"])
+    search_settings.main([str(tmp_path / "search.json")])
     names = "beam", "lenpen", "max_len_a", "max_len_b"
     of_fairseq = {name: getattr(GenerationConfig, name) for name in names} | {"lenpen_form": "fairseq"}
     assert kept_settings(tmp_path) == of_fairseq and len([*tmp_path.iterdir()]) == 1

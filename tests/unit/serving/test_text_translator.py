@@ -10,8 +10,9 @@ from preparation.text import tidy
 from preparation.tokenising import tokenise_lines
 
 from user_dir.errors import InputError
-from user_dir.preparation import PreparedText, lowered, preparation_of, tidied
-from user_dir.serving.text_translator import Hypothesis, TextTranslator
+from user_dir.preparation import PreparedText, joined, lowered, preparation_of, tidied
+from user_dir.serving.exported_translator import write_facts
+from user_dir.serving.text_translator import Hypothesis, TextTranslator, tokens_of_each
 from user_dir.serving.translator import Translator
 
 from support import change, write_preparation
@@ -134,7 +135,13 @@ def test_text_is_composed_as_by_data_prep():
     assert lowered("IRAK İ", "tr") == tokenise_lines(["IRAK İ"], "tr_TR", True, False, False)[0] == "ırak i"
 
 
-@pytest.mark.parametrize("recipe, i", [({}, "ı"), ({"recipe": 4}, "ı"), ({"recipe": 3}, "i")])
+def test_a_quotation_at_the_end_is_normalised_as_by_data_prep(tmp_path):
+    write_preparation(tmp_path / "data-bin", ("fr", "en"))
+    subwords = PreparedText(preparation_of(tmp_path / "data-bin"), "fr", "en").encode('Il dit "non."')
+    assert joined(subwords) == tokenise_lines(['Il dit "non."'], "fr", False)[0] == "Il dit &quot; non &quot; ."
+
+
+@pytest.mark.parametrize("recipe, i", [({}, "ı"), ({"recipe": 4}, "ı"), ({"recipe": 1}, "i"), ({"recipe": 3}, "i")])
 def test_text_is_lowered_as_that_of_the_training(tmp_path, recipe, i):
     """The model of an earlier version is not shown letters that it has never seen."""
     write_preparation(tmp_path / "data-bin", ("tr", "en"), lowercase=True, **recipe)
@@ -167,6 +174,20 @@ def test_either_direction(files):
     assert Translator(path).encode("w1 w3") == "w@@ 1 w3"
     change(path, task__source_lang=None, task__target_lang=None)  # left to fairseq
     assert Translator(path).encode("w1 w3") == "w1 w@@ 3"
+
+
+def test_an_export_has_the_codes_of_its_source(tmp_path):
+    """And the dictionary that limits their subwords."""
+    write_preparation(tmp_path / "data-bin", separate=True)
+    (tmp_path / "bpe/vocabulary.tgt").touch()
+    (tmp_path / "ct2").mkdir()
+    write_facts(tmp_path / "ct2", tmp_path / "data-bin", {"source_lang": "tgt"})
+    assert {path.name for path in (tmp_path / "ct2/bpe").iterdir()} == {"codes.tgt", "vocabulary.tgt"}
+
+
+@pytest.mark.parametrize("max_tokens, workers, each", [(6000, 3, 2000), (1500, 9, 500), (50, 3, 50), (6000, 0, 6000)])
+def test_workers_share_the_subwords_of_a_batch(max_tokens, workers, each):
+    assert tokens_of_each(max_tokens, workers) == each
 
 
 def test_text_as_it_stands(files):

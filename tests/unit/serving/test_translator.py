@@ -46,6 +46,7 @@ def test_scores(files):
     translator = Translator(path)
     (model,), dictionary = translator.models, translator.task.target_dictionary
     source = translator.binarise(translator.encode("w3 w4 w5"))
+    assert translator.generator().is_plain_beam_search()
     penalties = {"fairseq": lambda length: length, "vaswani": lambda length: (5 + length) / 6}
     for lenpen, form in ((0.6, "fairseq"), (1.5, "fairseq"), (1.5, "vaswani")):
         search = {"beam": 4, "lenpen": lenpen, "lenpen_form": form}
@@ -192,6 +193,9 @@ def test_several_processes(files, monkeypatch):
     assert several.translate(TEXTS) == one.translate(TEXTS), "too few to be shared"
     assert several.translate(texts, advance=counts.append) == one.translate(texts)
     assert sum(counts) == len(texts) and len(counts) == 12, "three processes of ten rows, four shares each"
+    limits = lambda rows, _, limit: [[{"tokens": row, "score": torch.tensor(1.0 * limit)}] for row in rows]  # noqa: E731
+    monkeypatch.setattr(several, "beam_search", limits)
+    assert several.search(["w1"] * 30)[0][0].score == pytest.approx(2000 / math.log(2)), "of 6,000 subwords for all"
 
 
 def test_a_process_that_may_not_fork_translates_alone(files, monkeypatch):

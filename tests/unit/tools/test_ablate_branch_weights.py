@@ -1,5 +1,6 @@
 """python -m user_dir.tools.ablate_branch_weights: what it draws anew, its table; bad input is one line."""
 
+import argparse
 import math
 import re
 
@@ -100,13 +101,13 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
     searched = []
 
     def beam_search(self, sources, **search):
-        assert search["beam"] == 3
+        assert (search["beam"], search["lenpen"]) == (3, 2)
         searched.append([block.kappa.tolist() for block in branched_blocks(self.models[0]).values()])
         return [[text] for text in found]
 
     monkeypatch.setattr(Translator, "beam_search", beam_search)
     monkeypatch.setattr(Translator, "hypothesis", lambda self, text: Hypothesis(text, 0.0))
-    ablation.main([str(path), "--data", str(data), "--beam", "3", "--seeds"])
+    ablation.main([str(path), "--data", str(data), "--beam", "3", "--lenpen", "2", "--seeds"])
     _, row, *_, settings = capsys.readouterr().out.splitlines()
     learned, uniform = searched  # each row with its own weights
     assert uniform == [[0.25] * 4] * len(uniform) and not [kappa for kappa in learned if kappa == [0.25] * 4]
@@ -119,6 +120,15 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
         expected = BLEU(lowercase=lowercase).corpus_score(found, [[text.capitalize() for text in texts]]).score
         assert f"case:{'lc' if lowercase else 'mixed'}" in settings and "tok:13a" in settings
     assert 20 < bleu < 95 and bleu == pytest.approx(expected, abs=0.05)
+
+
+def test_an_unknown_word_of_the_reference_matches_nothing(subset, dictionary):
+    """Where translations are scored as tokens: <<unk>>, as by fairseq-generate."""
+    _, path, data, _ = subset(tokenise=False)
+    translator = Translator(path, data=data)
+    dataset = type("Dataset", (), {"tgt": [torch.tensor([4, dictionary.unk(), 2])], "__len__": lambda self: 1})()
+    args = argparse.Namespace(reference=None, subset="test")
+    assert ablation.scoring(translator, dataset, args)[1] == ["w0 <<unk>>"]
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,10 @@ def test_neither_an_input_nor_a_folder_is_written_over(files, refusal):
     system = ["--system", "a", files.plain(0.4, 1), "--system", "b", files.plain(0.2, 1), "--target-lang", "en"]
     given = [*system, "--reference", files.folder / "reference.md", "--output"]
     assert "reference.md is the input: name another" in refusal(compare.main, *given, files.folder / "reference")
+    shutil.copy(files.reference, files.folder / "lengths.md")
+    lengths = ["--lengths-of", files.folder / "lengths.md", "--output", files.folder / "lengths"]
+    other = [*system, "--reference", files.reference, *lengths]
+    assert "lengths.md is the input: name another" in refusal(compare.main, *other)
     assert "taken.md is a folder: name a file in it" in refusal(compare.main, *given, files.folder / "taken")
     assert not [*files.folder.glob("*.png")]
 

@@ -94,11 +94,18 @@ def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
     assert ExportedTranslator(folder).model.num_translators == workers
 
 
+@pytest.mark.parametrize("device, place", [(None, ("auto", 0)), ("cpu", ("cpu", 0)), ("cuda:1", ("cuda", 1))])
+def test_the_device_that_is_named(folder, monkeypatch, device, place):
+    monkeypatch.setattr(ctranslate2, "Translator", lambda folder, kind, device_index, **_: (kind, device_index))
+    assert ExportedTranslator(folder, device=device).model == place
+
+
 def test_longest_outputs(folder):
     """50 subwords more than the longest row of the batch, of like length, and </s>: others leave it as it is."""
     translator, given = ExportedTranslator(folder), []
 
-    def translate_batch(sources, max_decoding_length, **_):
+    def translate_batch(sources, max_decoding_length, max_input_length, **_):
+        assert max_input_length == 0  # else CTranslate2 would cut off what follows its 1,024th subword
         given.append((sorted(map(len, sources)), max_decoding_length))
         return [types.SimpleNamespace(hypotheses=[["a"]], scores=[0.0]) for _ in sources]
 
@@ -111,7 +118,12 @@ def test_longest_outputs(folder):
 
 
 @pytest.mark.parametrize(
-    "search, calls", [({}, [(60, 20), (40, 14)]), ({"batch_size": 15}, [(45, 15), (45, 15), (10, 4)])]
+    "search, calls",
+    [
+        ({}, [(60, 20), (40, 14)]),
+        ({"batch_size": 15}, [(45, 15), (45, 15), (10, 4)]),
+        ({"batch_size": 99}, [(60, 20), (40, 14)]),
+    ],
 )
 def test_a_call_has_one_batch_for_each_worker(folder, search, calls):
     """Of 1,500 subwords for three workers: Python hears Ctrl-C, and a person sees progress, only between calls."""
@@ -161,10 +173,10 @@ def test_the_runs_settings_of_beam_search_go_along(tmp_path, refusal):
     search()
     search(beam=5, lenpen=0)
     facts = json.loads((tmp_path / "a/translator.json").read_text())
-    assert facts.pop("search") == kept
+    assert facts.pop("search") == kept and facts.pop("characters") and facts.pop("longest_output")
     (tmp_path / "a/translator.json").write_text(json.dumps(facts))
     search()
-    assert given == [(2, 0.3, 15), (5, 1e-6, 15), (4, 1, 54)]
+    assert given == [(2, 0.3, 15), (5, 1e-6, 15), (4, 1, 54)] and ExportedTranslator(tmp_path / "a").respell is str
     (tmp_path / "a/translator.json").write_text(json.dumps({**facts, "search": {"beam": "many"}}))
     refusal(translate.main, tmp_path / "a", "w", match="translator.json: beam 'many': give a whole number")
 
@@ -280,6 +292,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
             {"encoder_normalize_before": True},
             "different --…-normalize-before in encoder and decoder",
         ),
+        ("vaswani_transformer", {"decoder_attention_heads": 2}, "different --…-attention-heads in encoder and decoder"),
         ("vaswani_transformer", {"decoder_output_dim": 24}, "a --decoder-output-dim that is not --decoder-embed-dim"),
         ("vaswani_transformer", {**PRE_NORM, "no_decoder_final_norm": True}, r"\(--no-decoder-final-norm\)"),
     ],

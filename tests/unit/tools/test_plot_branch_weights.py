@@ -53,7 +53,7 @@ def test_lines():
     figure = plot.draw({("encoder self-attention: κ", layer): points for layer, points in shifted.items()}, "")
     for layer, axis in enumerate(figure.axes, 1):
         lines = [line for line in axis.lines if line.get_label().startswith("branch")]
-        assert [list(line.get_xdata()) for line in lines] == [[0, 100]] * 3
+        assert [list(line.get_xdata()) for line in lines] == [[0, 100]] * 3 and axis.lines[0].get_ydata()[0] == 1 / 3
         for line, weight in zip(lines, (0.1, 0.2, 0.7)):
             assert list(line.get_ydata()) == pytest.approx([weight, weight + 100 * layer])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["branch 1", "branch 2", "branch 3"]

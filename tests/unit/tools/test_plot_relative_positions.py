@@ -68,6 +68,19 @@ def test_input_of_a_post_norm_layer(checkpoint, family, layer_norm):
     assert torch.equal(tool.mean_input(tool.load(path), "decoder", 1), expected)
 
 
+def test_input_of_the_first_layer(checkpoint):
+    def found(**options):
+        path, model = checkpoint(**options)
+        return tool.mean_input(tool.load(path), "decoder", 0), model.decoder
+
+    mean, decoder = found(no_scale_embedding=True)
+    torch.testing.assert_close(mean, decoder.embed_tokens.weight.mean(0))
+    mean, decoder = found(layernorm_embedding=True)
+    assert torch.equal(mean, decoder.layernorm_embedding.bias)
+    mean, decoder = found(decoder_normalize_before=True)
+    assert torch.equal(mean, decoder.layers[0].self_attn_layer_norm.bias)
+
+
 @pytest.mark.parametrize("norm", [False, True])
 def test_maps(checkpoint, norm):
     """The second layer's, by the equation: its mean input is the bias of the LayerNorm before it."""

@@ -36,6 +36,8 @@ def test_panels(log):
     assert [list(line.get_ydata()) for line in lines] == [[10.5, 8.5], [9.0, 7.5]] * 3
     assert lines[0].get_color() == lines[2].get_color() != lines[4].get_color()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "relative", "validation"]
+    speed = panels[tool.TITLES["wps"]].lines  # without that of validations
+    assert [list(line.get_ydata()) for line in speed if len(line.get_xdata())] == [[4471.8, 4979.5]] * 3
     bleu = panels[tool.TITLES["bleu"]].lines
     assert [list(line.get_ydata()) for line in bleu if len(line.get_xdata())] == [[3.25, 4.5]] * 3
 
@@ -153,6 +155,9 @@ def test_records(tmp_path, capsys):
         write_record(path, {"validation": points, "scores": {}})
     tool.main([*map(str, paths), "--reach", "8", "--output", str(tmp_path / "a.png")])
     assert capsys.readouterr().out.splitlines()[2:4] == ["| new | 75 | 40 |", "| old | 50 | – |"]
+    write_record(paths[1], {"validation": [{"update": 50, "loss": 7.0}, {"update": 100, "loss": 9.0}], "scores": {}})
+    tool.main([str(paths[1]), "--reach", "--output", str(tmp_path / "a.png")])
+    assert "| updates to validation loss 7 |" in capsys.readouterr().out  # the lowest, not the last
     training = [{**point, "training_loss": point["loss"] - 1} for point in validation]
     write_record(paths[0], {"validation": training, "scores": {}})
     found = tool.over_training_loss(tool.read_log(paths[0]), paths[0])

@@ -120,6 +120,8 @@ def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
 
 def test_a_model_is_not_replaced_by_its_translations(model, echo, refusal):
     refusal(tool.main, *model, "w1", "--output", model[0], match="checkpoint.pt is the input: name another file")
+    other = shutil.copy(model[0], f"{model[0]}.2")
+    refusal(tool.main, *model, "w1", "--ensemble", other, "--output", other, match="checkpoint.pt.2 is the input")
 
 
 def test_prompt(model, echo, monkeypatch, capsysbinary):
@@ -187,14 +189,15 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
     """Said by their number; translated in pieces, or refused with nothing written."""
     _, path, data = saved("vaswani_transformer_base", max_source_positions=41)
     write_preparation(data)
-    (tmp_path / "in").write_text("w1\n" + "w1 " * 60 + "\nw2\n")
-    command = f"{path} --data {data} --input {tmp_path}/in --output {tmp_path}/out --beam 1".split()
+    (tmp_path / "in").write_text("w1\n" + "w1 " * 60 + "\n" + "w2 " * 40 + "\n")
+    command = f"{path} --data {data} --input {tmp_path}/in --output {tmp_path}/out --beam 1 --buffer-size 1".split()
     long = "line 2 has a sentence of 60 subwords and the model takes 40"
     with pytest.raises(SystemExit, match=f"{long}: shorten it, or"):
         tool.main([*command, "--too-long", "refuse"])
     assert not [*tmp_path.glob("out*")]
     tool.main(command)
-    assert f"nmt-translate: {long}: translated in pieces\n" in capsysbinary.readouterr().err.decode()
+    said = capsysbinary.readouterr().err.decode()
+    assert f"nmt-translate: {long}: translated in pieces\n" in said and said.count("in pieces") == 1
     assert (tmp_path / "out").read_text().count("\n") == 3
 
 

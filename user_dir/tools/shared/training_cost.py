@@ -73,4 +73,4 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
         raise InputError(f"{checkpoint} was trained with other layers in each update (layerdrop): omit --cost")
     source, target = lengths(task)
     tokens, seconds = shown(points)
-    return tokens, operations(model.train(), round(source), round(target)) / round(target) * tokens, seconds
+    return tokens, operations(model, round(source), round(target)) / round(target) * tokens, seconds

@@ -1,5 +1,7 @@
 """sacrebleu's private parts give the results of its public functions: another version fails here. p of seeds."""
 
+import pathlib
+import types
 import warnings
 
 import pytest
@@ -8,6 +10,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from user_dir.tools.comparison import significance as adapter
+from user_dir.tools.comparison.report import report
 from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
 
@@ -52,6 +55,17 @@ def test_few_segments_that_differ_are_no_evidence(files, differ, least):
     counts = [adapter.count(metric, lines, files.sentences) for lines in (worse, better)]
     (p,), _ = adapter.p_values(metric, counts, "randomisation")
     assert p == pytest.approx(least, abs=0.001)
+
+
+def test_five_lengths_with_as_many_segments_each():
+    lines = [" ".join("a" * length) for length in range(1, 11)]
+    assert [*adapter.buckets(None, lines, None)] == ["1–2", "3–4", "5–6", "7–8", "9–10"]
+
+
+def test_a_single_seed_of_either_system_is_said():
+    run = types.SimpleNamespace(path=pathlib.Path("nowhere"))
+    systems = [types.SimpleNamespace(name="a", runs=runs) for runs in ([run], [run, run])]
+    assert ["With one seed" in report(some, {}, [], {}, "x") for some in (systems, systems[1:])] == [True, False]
 
 
 def test_a_single_seed_has_no_spread():

@@ -112,6 +112,9 @@ def test_a_gpu(folder, translated, monkeypatch):
     monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
     assert "because there is a GPU" in translated(folder)[1]
     assert "with CTranslate2" in translated(folder, "--device", "cpu")[1]
+    monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 0)
+    args = translate.parse([str(folder), TEXT, "--device", "cuda"])
+    assert engine.why_torch(args, folder / "ctranslate2") == "there is a GPU"
 
 
 def test_without_ctranslate2(folder, translated, monkeypatch):

@@ -56,7 +56,12 @@ def test_a_validation_on_the_training_set_is_no_epoch(fairseq_log, steps, tmp_pa
     ],
 )
 def test_resumed_training(tmp_path, steps, kept):
+    """Nor is the clock of what was done again read for a validation."""
     path = tmp_path / "train.log"
     line = '{"epoch": 1, "update": 0.1, "loss": "%d", "num_updates": "%d", "wall": "%d"}\n'
     path.write_text("".join(line % values for values in steps))
-    assert {update: values["loss"] for update, values in read_log(path)["train_inner"].items()} == kept
+    validation = f'{{"epoch": 1, "valid_loss": "5", "valid_num_updates": "{max(kept) + 1}"}}\n'
+    path.write_text(path.read_text() + validation)
+    found = read_log(path)
+    assert {update: values["loss"] for update, values in found["train_inner"].items()} == kept
+    assert [math.isnan(values["wall"]) for values in found["valid"].values()] == [True]
