@@ -38,6 +38,8 @@ def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
     check("--truncate-source --train-subset valid --disable-validation", max_tokens_valid=3)
     with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
         check("--valid-pairs 10000")
+    with pytest.raises(InputError, match="--max-target-positions 7: the longest sentence of .*valid"):
+        check("--truncate-source --max-target-positions 7")
     check("--valid-pairs 1")
     for words in ("--valid-subset train", "--combine-valid-subsets"):  # of which no sample is taken, or another one
         with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of "):

@@ -36,6 +36,16 @@ INPUT = [
     ("--warmup-updates 0", "--warmup-updates 0: .*inverse_sqrt divides by it: give at least 1"),
     ("--lr 1e-3,1e-4", "--lr with 2 rates needs --lr-scheduler fixed, not inverse_sqrt: give one"),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
+    *[
+        (f"--lr-scheduler {schedule} --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit")
+        for schedule in ("cosine --max-update 9", "polynomial_decay --total-num-update 9 --max-update 9", "step")
+    ],
+    *[
+        (f"{begins} --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit")
+        for begins in (f"--restore-file {__file__} --reset-optimizer", f"--finetune-from-model {__file__}")
+    ],
+    ("--valid-pairs=-5", "--valid-pairs -5: give a number of pairs, or 0 for all"),
+    ("--patience 3 --validate-interval-updates 4", "--validate-interval-updates 4: .*: add --save-interval-updates 4"),
     ("--lr-scheduler reduce_lr_on_plateau --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit"),
     ("--lr-scheduler polynomial_decay --total-num-update 5", "--total-num-update 5: .*max-update is 0: give"),
     ("--lr-scheduler reduce_lr_on_plateau --disable-validation", "plateau needs validations: omit --disable-valid"),
@@ -82,6 +92,7 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--warmup-init-lr 1e-7 --stop-min-lr 1e-9 --patience 3")
     check_input(copies, f"--restore-file {__file__} --stop-min-lr 1e-9")
     check_input(copies, "--lr-scheduler cosine --max-update 9 --min-lr 1e-5 --stop-min-lr 1e-9")
+    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-update 9")
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
     check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")

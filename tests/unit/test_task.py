@@ -4,10 +4,13 @@ import argparse
 import atexit
 import gc
 import math
+import multiprocessing
+import os
 import weakref
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
@@ -159,18 +162,29 @@ def test_a_training_s_optimizer_is_known(optimizer):
     assert options_of_training(setup_task(cfg).cfg)["optimizer"] == optimizer
 
 
-def test_validation_searches_with_ours(monkeypatch):
+def test_a_training_s_criterion_and_schedule_are_known():
+    words = "--task checked_translation --arch relative_transformer_tiny --criterion label_smoothed_cross_entropy"
+    words += " --label-smoothing 0.3 --lr-scheduler inverse_sqrt --warmup-updates 7"
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split())).task
+    found = options_of_training(setup_task(cfg).cfg)
+    assert (found["label_smoothing"], found["warmup_updates"]) == (0.3, 7)
+
+
+@pytest.mark.parametrize("given, language", [("{}", "en"), ('{"target_lang":"de"}', "de")])
+def test_validation_searches_with_ours(monkeypatch, given, language):
     """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
     words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
     words += " --lr 1e-3 --curriculum 2 --eval-bleu-detok moses --eval-bleu-args {}"
-    words += " --train-subset test --valid-subset test --max-tokens 4000"
+    words += f" --train-subset test --valid-subset test --max-tokens 4000 --eval-bleu-detok-args {given}"
     cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
     task = setup_task(cfg.task)
     at_exit = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
+    checkpoint_utils.save_checkpoint.best = 1.0  # of a training before this one
     task.build_model(cfg.model)
+    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
     assert task.sequence_generator.is_plain_beam_search() and task.curriculum == 2
-    assert task.cfg.eval_bleu_detok_args == '{"target_lang": "en"}'  # fairseq's is English whatever the language
+    assert task.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'  # fairseq's: always English
     assert stop_loading in at_exit
 
 
@@ -280,7 +294,7 @@ def test_a_dummy_batch_leaves_the_sample_size_of_others(new_task, monkeypatch, d
 
 
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
-def test_memory_is_logged_in_training(new_task):
+def test_memory_is_logged_in_training(new_task, monkeypatch):
     criterion = Criterion()
     for training in (True, False):
         with metrics.aggregate() as log:
@@ -290,6 +304,9 @@ def test_memory_is_logged_in_training(new_task):
             held = torch.ones(2**26)  # 256 MB
             before = log.get_smoothed_values()["memory_gb"]
             assert 0.2 < resident_memory() / 1e9 - before < 0.35 and held is not None
+    own = resident_memory()
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: [argparse.Namespace(pid=os.getpid())] * 2)
+    assert resident_memory() == pytest.approx(3 * own, rel=0.1)  # with data-loader workers
 
 
 def test_memory_of_the_gpu_is_logged_in_training(new_task, monkeypatch):

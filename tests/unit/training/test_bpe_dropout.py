@@ -66,6 +66,7 @@ def test_words_that_cannot_be_segmented_again_stay():
     codes = BPE(io.StringIO("#version: 0.2\na b</w>\n"))
     assert Segmenter(codes, dictionary, 0.5, 100).segment(torch.tensor([a, b, cd, eos])).tolist() == [a, b, cd, eos]
     assert Segmenter(codes, dictionary, 0, 100).segment(torch.tensor([a, b])).tolist() == [a, b]
+    assert Segmenter(codes, dictionary, 0, 100).segment(torch.tensor([a, eos])).tolist() == [a, eos]  # cut in a word
 
 
 def test_a_sentence_is_cut_as_by_truncate_source():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import ModuleProxyWrapper
 
 from user_dir.training import criterion
 from user_dir.training.criterion import FusedLabelSmoothedCrossEntropy, ProjectedLoss
@@ -105,6 +106,21 @@ def test_without_gradients_none_are_made(build, both, sample, monkeypatch):
         ours, theirs = (loss_of(model, sample) for loss_of in (ours, theirs))
     torch.testing.assert_close(ours[0], theirs[0])
     assert not ours[0].requires_grad and not made
+
+
+def test_a_model_wrapped_for_several_processes(build, both, sample, monkeypatch):
+    """Twice, as by fairseq, whose criterion would compute the same in more time and memory."""
+
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+            self.forward = module.forward
+
+    model = ModuleProxyWrapper(Wrapper(build("vaswani_transformer_base")))
+    monkeypatch.setattr(LabelSmoothedCrossEntropyCriterion, "forward", None)
+    _, _, log = both()[0](model, sample)
+    assert not log["loss"].requires_grad and not log["nll_loss"].requires_grad
 
 
 def test_the_loss_can_be_changed_in_place(build, both, sample):

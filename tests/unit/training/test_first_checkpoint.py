@@ -180,6 +180,12 @@ def test_an_average_is_not_continued(saved, new_task):
             "--finetune-from-model: run/checkpoint1.pt is of another",
         ),
         ({"continue_once": "b.pt"}, "a.pt", "--continue-once has no effect with --restore-file: omit one"),
+        (
+            {"restore_file": LAST, "continue_once": "c.pt", "finetune_from_model": "c.pt"},
+            "a.pt",
+            "--finetune-from-model has no effect with --continue-once: omit one",
+        ),
+        ({"restore_file": LAST, "stop_time_hours": 9}, "a.pt", None),
         ({"max_update": 101}, "a.pt", None),
         ({"max_update": 100}, "a.pt", "--max-update 100: .*c.pt has done 100 updates already: give a larger number"),
         ({"max_update": 100, "reset_optimizer": True}, "a.pt", None),
@@ -194,7 +200,7 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
     name = "c.pt" if begins else f"run/{pathlib.Path(given['restore_file']).name}"
     model, path, _ = saved("vaswani_transformer_tiny", name=name)
     state = torch.load(path) | {"last_optimizer_state": {"state": {}}}
-    state["extra_state"]["train_iterator"] = {"epoch": 9}
+    state["extra_state"] |= {"train_iterator": {"epoch": 9}, "previous_training_time": 400.0}
     state["cfg"]["checkpoint"] = {"finetune_from_model": "a.pt"}
     torch.save(state, path)
     pathlib.Path("run", file).touch()

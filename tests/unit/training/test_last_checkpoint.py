@@ -66,6 +66,13 @@ def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("name", ["checkpoint3", "checkpoint_3_30", "checkpoint_best", "checkpoint.best_loss_4.500"])
+def test_the_only_complete_one_has_any_of_fairseqs_names(prepare, tmp_path, name):
+    torch.save(state(30), tmp_path / f"{name}.pt")
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
+    assert prepare().read_bytes() == (tmp_path / f"{name}.pt").read_bytes()
+
+
 def test_a_missing_one_is_replaced_by_the_newest(saved, prepare):
     """As after a kill between the first checkpoint and its copy; two processes on one host."""
     task = types.SimpleNamespace(get_batch_iterator=len)
@@ -177,15 +184,18 @@ def test_other_passes_begin_with_a_whole_update(prepare, tmp_path, done, passes)
     place = {"epoch": 2, "iterations_in_epoch": done}
     torch.save(state(3, 1, place), tmp_path / "checkpoint_last.pt")
     task = types.SimpleNamespace(get_batch_iterator=iterator)
-    prepare(task=task, update_freq=[1, passes])
+    prepare(task=task, update_freq=[1, passes, 1])
     later = task.get_batch_iterator()
     later.load_state_dict(dict(place))
     updates = [*GroupedIterator(later.next_epoch_itr(), passes)]
     assert sum(map(len, updates)) == 10 - done // passes * passes and later.end_of_epoch()
 
 
-def test_a_limit_of_pairs_instead_of_tokens(prepare, tmp_path):
-    """The two sizes have no ratio, so the number of batches done counts."""
+@pytest.mark.parametrize(
+    ("now", "expected"), [({"max_tokens": 1000, "batch_size": 80}, 60), ({"max_tokens": 100}, 499)]
+)
+def test_the_position_where_batches_are_not_in_proportion(prepare, tmp_path, now, expected):
+    """A limit of pairs instead of tokens: the number of batches done counts. Fewer batches than that: one is left."""
     place = {"epoch": 1, "iterations_in_epoch": 60}
     torch.save(state(3, 1, place, max_tokens=1000), tmp_path / "checkpoint_last.pt")
     done = []
@@ -198,9 +208,9 @@ def test_a_limit_of_pairs_instead_of_tokens(prepare, tmp_path):
             done.append(state)
 
     task = types.SimpleNamespace(get_batch_iterator=Epoch)
-    prepare(task=task, max_tokens=1000, batch_size=80)
+    prepare(task=task, **now)
     task.get_batch_iterator().load_state_dict(place)
-    assert done == [place]
+    assert done == [place | {"iterations_in_epoch": expected}]
 
 
 @pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])

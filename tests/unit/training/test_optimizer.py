@@ -56,12 +56,13 @@ def test_update_equals_fairseqs():
 @pytest.mark.parametrize("model", [lambda: torch.nn.Linear(2, 2), lambda: Branched()], ids=["one group", "branches"])
 def test_continues_with_the_options_given_now(model):
     """fairseq's optimizer keeps those of the checkpoint, against its docstring; --optimizer-overrides come last."""
-    now = fused_adam(model(), adam_betas="(0.5, 0.9)", adam_eps=1e-4, weight_decay=0.3)
+    now = fused_adam(model(), lr=[0.5], adam_betas="(0.5, 0.9)", adam_eps=1e-4, weight_decay=0.3)
     before = fused_adam(model()).state_dict()
     for overrides, decay in ((None, 0.3), ({"weight_decay": 0.2}, 0.2)):
         now.load_state_dict(copy.deepcopy(before), overrides)
         group = now.param_groups[0]
         assert [group[name] for name in ("betas", "eps", "weight_decay")] == [(0.5, 0.9), 1e-4, decay]
+        assert group["lr"] == 0.01  # the scheduler's
 
 
 @pytest.mark.parametrize("option", ["fp16_adam_stats", "use_old_adam"])

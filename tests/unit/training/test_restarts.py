@@ -131,7 +131,8 @@ def test_the_best_value_is_measured_by_the_first_validation_set(options):
         == measured(given | {"combine_valid_subsets": True}, {"valid": Pairs()})
     )
     assert measured(given, {"one": Sample(Pairs(), 20)})["set"] == [20, 900]
-    assert measured(given | {"best_checkpoint_metric": "bleu"}, {}) == {"metric": "bleu", "smoothing": None}
+    for metric in ("bleu", "nll_loss"):
+        assert measured(given | {"best_checkpoint_metric": metric}, {}) == {"metric": metric, "smoothing": None}
 
 
 def test_another_training_in_the_same_process(counter):
@@ -151,6 +152,7 @@ def test_the_clock_goes_on(new_task, options):
     task = new_task()
     task.cfg = options()
     task.set_checkpoint_dict({"seconds": 100.0})
+    task.begin_epoch(1, None)
     assert 100 < seconds_so_far() < 200
     assert 100 < task.get_checkpoint_dict()["CheckedTranslationTask"]["seconds"] < 200
     metrics.load_state_dict(metrics.state_dict())
