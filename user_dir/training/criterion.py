@@ -148,5 +148,5 @@ class ProjectedLoss(torch.autograd.Function):
     def backward(ctx, grad: Tensor, *_):
         gradients = ctx.saved_tensors
         if grad.device.type != "cpu" or grad != 1:
-            gradients = [x if x is None else x * grad.to(x.dtype) for x in gradients]
+            gradients = [x if x is None else x * grad for x in gradients]
         return *gradients, None, None, None, None, None

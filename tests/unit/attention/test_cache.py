@@ -11,3 +11,12 @@ def test_an_order_that_is_no_repetition_of_each_sentence():
     cache = SourceCache(keys, keys, None, 1)
     cache.reorder(torch.tensor([0, 1, 0, 1]), 2, {})
     assert cache.beams == 1 and cache.k.flatten().tolist() == [0, 1, 0, 1]
+
+
+def test_rows_that_become_equal_are_no_beams():
+    """Only the first step of a search makes beams: later rows of different sentences may change places."""
+    keys = torch.arange(4.0).view(4, 1, 1, 1)
+    cache = SourceCache(keys, keys, None, 1)
+    for order in ([0, 0, 3, 3], [2, 3, 0, 1]):
+        cache.reorder(torch.tensor(order), 2, {})
+    assert cache.beams == 1 and cache.k.flatten().tolist() == [3, 3, 0, 0]

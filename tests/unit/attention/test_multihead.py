@@ -9,7 +9,7 @@ from user_dir.attention.multihead import WIDENED, MultiheadAttention, fused_atte
 from user_dir.relative.attention import RelativeMultiheadAttention
 
 from comparing import comparison, future, heads_by_equation
-from support import PAD
+from support import EOS, PAD
 
 HEADS, MODEL = 2, 8
 KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3, "values": False}}
@@ -171,6 +171,7 @@ ORDERS = [
     [2, 0, 0, 4, 5, 3],
     [3, 4, 5, 5, 5, 3, 0, 1, 2],
     [1, 2, 5],  # as many rows as a sentence has beams, but of two sentences
+    [1, 5, 2],  # and one of the other between them
     [0, 2, 3, 4, 5],
     [1, 4],
     [4],
@@ -194,3 +195,19 @@ def test_rows_that_share_keys_may_go_one_by_one(order):
         output, weights = module(query, source[:, rows], source[:, rows], padding[rows], state, static_kv=True)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(weights, expected_weights)
+
+
+def test_each_order_is_compared_anew(build, batch):
+    """Of three sentences first one ends, then a row of each of the others."""
+    model, tokens, state, beams = build("vaswani_transformer_base").double(), torch.full((6, 1), EOS), {}, []
+    model.set_beam_size(2)
+    encoder_out = model.encoder(batch["src_tokens"][:3].repeat_interleave(2, 0), None)
+    for order in (torch.arange(6), torch.arange(4), torch.tensor([1, 2])):
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        encoder_out, tokens = model.encoder.reorder_encoder_out(encoder_out, order), tokens[order]
+        expected, _ = model.decoder(tokens, encoder_out=encoder_out)
+        found, _ = model.decoder(tokens, encoder_out=encoder_out, incremental_state=state)
+        torch.testing.assert_close(found, expected[:, -1:])
+        beams.append(cache_of(model.decoder.layers[0].encoder_attn, state).beams)
+        tokens = torch.nn.functional.pad(tokens, (0, 1), value=5)
+    assert beams == [2, 2, 1]

@@ -21,7 +21,7 @@ def build_attention(k, kind="self_attention", **options):
 
 
 TABLES = [
-    {"keys": True, "values": True, "shared": False},
+    {"keys": True, "values": True, "shared": False, "key_dim": 3, "value_dim": 5},
     {"keys": True, "values": True, "shared": True},
     {"keys": True, "values": False, "shared": False},
     {"keys": False, "values": True, "shared": True},
@@ -117,6 +117,17 @@ def test_weights_of_hypotheses_that_change_places():
     module.reorder_incremental_state(state, order)
     _, weights = module(query[1:, order], key, key, incremental_state=state, static_kv=True)
     torch.testing.assert_close(weights, expected[:, 1:])
+
+
+def test_scalars_of_half_precision_learn_from_sums_of_float32():
+    """Thousands of scores share one scalar."""
+    module, gradients = build_attention(2, **TABLES[4]), []
+    q, k, v, direction = torch.randn(4, 2, HEADS, 200, 4).bfloat16()
+    for dtype in (torch.double, torch.bfloat16):
+        heads, _ = module.to(dtype).attend(q.to(dtype), k.to(dtype), v.to(dtype), None, need_weights=False)
+        (gradient,) = torch.autograd.grad((heads * direction).sum(), module.relative_scalars)
+        gradients.append(gradient.double())
+    assert (gradients[1] - gradients[0]).norm() < 0.03 * gradients[0].norm()
 
 
 def test_a_row_that_sees_only_padding_is_finite():

@@ -95,6 +95,16 @@ def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, auto
         assert torch.equal(plain, checkpointed)
 
 
+def test_checkpointed_layers_are_offloaded_and_sharded_as_asked(build, monkeypatch):
+    """A checkpointed one is always a separate FSDP unit."""
+    seen = []
+    for wrapper in ("checkpoint_wrapper", "fsdp_wrap"):
+        monkeypatch.setattr(f"user_dir.transformer.model.{wrapper}", lambda layer, **how: seen.append(how) or layer)
+    build("vaswani_transformer_base", checkpoint_activations=True, offload_activations=True)
+    build("vaswani_transformer_base", min_params_to_wrap=7)
+    assert seen == [{"offload_to_cpu": True}, {"min_num_params": 0}] * 4 + [{"min_num_params": 7}] * 4
+
+
 @every_architecture
 def test_autocast_stays_close_and_keeps_parameters_float32(build, batch, arch, norm):
     expected = build(arch, **norm)(**batch)[0]
