@@ -71,7 +71,7 @@ def test_branch_weights_of_another_form(saved, new_task):
 
     def check(path, store_ema=False):
         given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema}
-        given |= {"reset_optimizer": True, "reset_dataloader": False, "max_update": 0}
+        given |= {"reset_optimizer": True, "reset_dataloader": False, "reset_lr_scheduler": False, "max_update": 0}
         training = argparse.Namespace(restore_file=str(path), **given)
         first_checkpoint.refuse_checkpoints(training, new_task(), model)
 
@@ -107,7 +107,13 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
     seen = []
     monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
     given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": tmp_path}
-    given |= {"store_ema": False, "reset_optimizer": False, "reset_dataloader": False, "max_update": 0}
+    given |= {
+        "store_ema": False,
+        "reset_optimizer": False,
+        "reset_dataloader": False,
+        "reset_lr_scheduler": False,
+        "max_update": 0,
+    }
     same_words = argparse.Namespace(load_state_dict=lambda state: None)
     first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), same_words, None)
     assert seen == [last]
