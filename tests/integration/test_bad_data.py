@@ -193,6 +193,7 @@ def test_a_folder_with_two_pairs_of_languages(copies, tmp_path):
     data = shutil.copytree(copies, tmp_path / "data")
     for path in data.glob("train.src-tgt.*"):
         shutil.copy(path, path.with_name(path.name.replace("src-tgt", "tgt-src")))
+    shutil.copy(data / "test.src-tgt.src.idx", data / "test.2017.src-tgt.src.idx")  # not of two more
     check_input(data, "-s src -t tgt")
     with pytest.raises(InputError, match="data has data of src-tgt and tgt-src: give the languages"):
         check_input(data, "")

@@ -93,6 +93,7 @@ def test_choices_that_are_sound(copies):
     check_input(copies, f"--restore-file {__file__} --stop-min-lr 1e-9")
     check_input(copies, "--lr-scheduler cosine --max-update 9 --min-lr 1e-5 --stop-min-lr 1e-9")
     check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-update 9")
+    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-epoch 1")
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
     check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")

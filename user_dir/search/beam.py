@@ -111,7 +111,8 @@ def block_n_grams(size: int, tokens: Tensor, log_probs: Tensor, batch: int, beam
     n_grams = written.unfold(1, size, 1)  # [rows, n-grams, size]
     repeated = (n_grams[..., :-1] == written[:, None, step - size + 1 :]).all(2)
     row, n_gram = repeated.nonzero(as_tuple=True)
-    forced = log_probs[row].isfinite().count_nonzero(1) == 1
+    rows, of_row = row.unique(return_inverse=True)  # a row may have many
+    forced = (log_probs[rows].isfinite().count_nonzero(1) == 1)[of_row]
     log_probs[row[~forced], n_grams[row, n_gram, -1][~forced]] = -math.inf
     return log_probs
 

@@ -66,7 +66,7 @@ def refuse_folder(task_cfg) -> None:
         raise InputError(f"there is no folder {folder}: {remedy}")
     pair = task_cfg.source_lang, task_cfg.target_lang
     if not all(pair):
-        pairs = {file.name.split(".")[1] for file in folder.glob("*.*-*.*.idx")}
+        pairs = {pair for file in folder.glob("*.*-*.*.idx") if (pair := file.name.split(".")[1]).count("-") == 1}
         if len(pairs) > 1:  # fairseq would take the one that the file system lists first
             remedy = "give the languages by --source-lang and --target-lang"
             raise InputError(f"{folder} has data of {' and '.join(sorted(pairs))}: {remedy}")

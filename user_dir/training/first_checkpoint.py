@@ -47,7 +47,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if not anew and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
         raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
-    if options.reset_lr_scheduler and not anew:
+    if options.reset_lr_scheduler and not anew and name != "save_dir":  # there its first start may have needed it
         refuse_useless_reset(options.lr_scheduler, state)
     if name == "finetune_from_model" and options.stop_time_hours > 0:
         if seconds := state.get("extra_state", {}).get("previous_training_time"):
@@ -84,7 +84,7 @@ def refuse_useless_reset(schedule: str, state: dict) -> None:
     saved = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state") or {}
     if schedule != "reduce_lr_on_plateau" and "best" in saved:
         reason = f"--reset-lr-scheduler has no effect on --lr-scheduler {schedule}, which counts updates"
-        raise InputError(f"{reason}: add --reset-optimizer, or use --finetune-from-model")
+        raise InputError(f"{reason}: omit it, add --reset-optimizer, or use --finetune-from-model")
 
 
 def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:

@@ -101,7 +101,8 @@ def learning_faults(options) -> Iterator[str]:
     if begins and schedule in FROM_ZERO and warmup > 0 and first <= options.stop_min_lr:
         yield f"--stop-min-lr {options.stop_min_lr}: the warm-up begins with a rate of {first}: omit it"
     ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
-    if 0 < ended < (options.max_update or math.inf) and not options.end_learning_rate:
+    unlimited = not (options.max_update or options.max_epoch or options.stop_time_hours)
+    if 0 < ended < (math.inf if unlimited else options.max_update) and not options.end_learning_rate:
         rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
         yield f"{rate}, and --max-update is {options.max_update}: give both the same number"
 

@@ -215,13 +215,15 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
         ({"best": 3.5}, "inverse_sqrt", {"reset_optimizer": True}, False),
         ({"best": 3.5}, "reduce_lr_on_plateau", {}, False),
         ({"lr": 0.1}, "inverse_sqrt", {}, False),  # of --lr-scheduler fixed
+        ({"best": 3.5}, "inverse_sqrt", {"restore_file": LAST}, False),  # the first start had such a one
     ],
 )
-def test_a_reset_that_changes_nothing(saved, new_task, saved_schedule, schedule, given, refused):
-    model, path, _ = saved("vaswani_transformer_tiny")
+def test_a_reset_that_changes_nothing(saved, new_task, tmp_path, saved_schedule, schedule, given, refused):
+    model, path, _ = saved("vaswani_transformer_tiny", name=LAST if given.get("restore_file") else "other.pt")
     state = torch.load(path) | {"last_optimizer_state": {"state": {}}}
     torch.save(state | {"optimizer_history": [{"lr_scheduler_state": saved_schedule}]}, path)
-    options = continued_from(path, reset_lr_scheduler=True, lr_scheduler=schedule, **given)
+    given = {"save_dir": tmp_path, "reset_lr_scheduler": True, "lr_scheduler": schedule} | given
+    options = continued_from(path, **given)
     with pytest.raises(InputError, match="has no effect") if refused else contextlib.nullcontext():
         refuse_checkpoints(options, new_task(), model)
 
