@@ -93,11 +93,9 @@ def in_order(group: str, shared: dict) -> Iterator[Training]:
     for row in itertools.chain.from_iterable(map(spelled_out, shared["rows"])):
         both = [*shared.get("variables", {}).items(), *row.get("variables", {}).items()]
         listed = {name for name, value in both if isinstance(value, list)}  # though a row may have only one of them
-        variables = dict(both)
         arguments = shlex.split(f"{shared.get('arguments', '')} {row.get('arguments', '')}")
         row = shared | row
-        lists = {name: value if isinstance(value, list) else [value] for name, value in variables.items()}
-        given = {name: [*map(str, values)] for name, values in lists.items()}
+        given = {name: [*map(str, value if isinstance(value, list) else [value])] for name, value in both}
         for values in itertools.product(*given.values()):
             variables = dict(zip(given, values))
             key = ".".join(value for name, value in variables.items() if name in listed)

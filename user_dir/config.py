@@ -107,6 +107,9 @@ PARTS = {
     "branched_attention": ("branch_residual", "branches", "branch_weights", "top_branches", "branch_weights_init"),
 }
 
+# Options that name a file of vectors, which a model from a checkpoint does not read; and those of their length.
+EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", "decoder")}
+
 # Options of fairseq's Transformer that our models do not support, and the remedy. Every other option is implemented,
 # or belongs to one of these and has no effect alone.
 UNSUPPORTED = {

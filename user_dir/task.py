@@ -26,7 +26,7 @@ from omegaconf import II
 from torch import distributed
 
 from .checkpoints.trusted import as_dict, refuse_untrusted
-from .config import option, training_options, whole
+from .config import EMBEDDINGS, option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator, block_n_grams
@@ -34,7 +34,7 @@ from .search.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
-from .training.input import EMBEDDINGS, refuse_input
+from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
 from .training.processes import WholeSize, end_with_torchrun, refuse_processes, stop_loading
 from .training.restarts import (

@@ -80,9 +80,14 @@ def saved_options(state: dict, group: str) -> dict:
     return saved if isinstance(saved, dict) else vars(saved)
 
 
+def history_of(state: dict) -> dict:
+    """fairseq's last entry on optimizer, schedule and updates in checkpoint `state`; empty if it has none."""
+    return (state.get("optimizer_history") or [{}])[-1]
+
+
 def updates_of(state: dict) -> int:
     """The number of updates after which the optimizer's state in checkpoint `state` was saved; 0 if it has none."""
-    return (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
+    return history_of(state).get("num_updates", 0)
 
 
 def meaning(state: dict) -> dict:

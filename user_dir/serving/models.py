@@ -10,11 +10,12 @@ from torch import nn
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import load, saved_options
 from ..checkpoints.trusted import refuse_untrusted
+from ..config import EMBEDDINGS
 from ..errors import InputError
 from ..preparation import preparation_of
 
 # Options of training that read files, which a model with weights from a checkpoint does not need.
-NOT_READ = {"eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
+NOT_READ = {"eval_bleu": False, **dict.fromkeys(EMBEDDINGS)}
 
 
 def data_of(paths: list[pathlib.Path], option: str = " (--data)") -> pathlib.Path:

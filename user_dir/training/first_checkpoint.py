@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from torch import nn
 
-from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, load, numbered, saved_options, updates_of
+from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, history_of, load, numbered, saved_options, updates_of
 from ..config import VariantConfig, own_options, whole
 from ..errors import InputError, flag
 from .input import arch_of
@@ -81,7 +81,7 @@ def refuse_useless_reset(schedule: str, state: dict) -> None:
 
     That of --lr-scheduler fixed, fairseq's default, is one that the others cannot read.
     """
-    saved = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state") or {}
+    saved = history_of(state).get("lr_scheduler_state") or {}
     if schedule != "reduce_lr_on_plateau" and "best" in saved:
         reason = f"--reset-lr-scheduler has no effect on --lr-scheduler {schedule}, which counts updates"
         raise InputError(f"{reason}: omit it, add --reset-optimizer, or use --finetune-from-model")

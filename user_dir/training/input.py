@@ -22,13 +22,12 @@ from fairseq.utils import split_paths
 from omegaconf import DictConfig
 
 from ..checkpoints.trusted import as_dict
-from ..config import CHOICES, PARTS, VariantConfig
+from ..config import CHOICES, EMBEDDINGS, PARTS, VariantConfig
 from ..errors import InputError, flag
 from ..preparation import CONTINUED
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 from .last_checkpoint import chosen
 
-EMBEDDINGS = {f"{side}_embed_path": f"{side}_embed_dim" for side in ("encoder", "decoder")}
 MARKED = re.compile(f".{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
 FROM_ZERO = (
     "cosine inverse_sqrt polynomial_decay reduce_lr_on_plateau step".split()
