@@ -75,7 +75,7 @@ def function_of(words: list[str]):
 def remember_overrides() -> None:
     """Makes hydra read each option of fairseq's, 260 in a command, once, and not copy its store for each command.
 
-    That is a third of a short command. What it has read is copied, as is what its store gives (ConfigStore.load).
+    That is a third of a short command. It returns copies, as its store does (ConfigStore.load).
     """
     from hydra._internal.config_repository import CachingConfigRepository
     from hydra.core.override_parser.overrides_parser import OverridesParser

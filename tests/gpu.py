@@ -272,7 +272,7 @@ def higher(row: dict, reference: float | None, times: float) -> dict:
 
 def markdown(report: dict) -> str:
     """Each part as a table."""
-    blocks = ["# What a GPU shows"]
+    blocks = ["# The report of a GPU"]
     for name, rows in report.items():
         columns = list(dict.fromkeys(column for row in rows for column in row))
         cells = [["" if row.get(column) is None else str(row[column]) for column in columns] for row in rows]

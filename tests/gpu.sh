@@ -14,7 +14,8 @@ if [ -n "${SITE:-}" ]; then
   commands=$(mktemp -d)
   trap 'rm -r "$commands"' EXIT
   make_command() { printf '#!/bin/sh\nexec %s "$@"\n' "$2" > "$commands/$1"; chmod +x "$commands/$1"; }
-  make_command python "$(printf %q "$(type -P python3)")"  # a link would not find the packages of python3's virtual environment
+  # A link would not find the packages of python3's virtual environment.
+  make_command python "$(printf %q "$(type -P python3)")"
   for name in train generate preprocess; do make_command "fairseq-$name" "python -m fairseq_cli.$name"; done
   make_command torchrun "python -m torch.distributed.run"
   export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(realpath "$SITE"):$project"

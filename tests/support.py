@@ -229,7 +229,7 @@ def assert_same_training(found, expected):
 
 
 def assert_two_processes_equal_one(command, data, family, folder, *options):
-    """Of ten batches an update; `copies` has 25, so that the second process has one fewer in the third update."""
+    """An update has ten batches; `copies` has 25, so that the second process has one fewer in the third update."""
     options = [*"--max-update 6 --warmup-updates 1 --dropout 0 --disable-validation".split(), *options]
     train(command, data, family, folder / "one", "--update-freq", "10", *options)
     options += f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{free_port()}".split()

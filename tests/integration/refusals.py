@@ -1,4 +1,4 @@
-"""What fairseq-train is given where it has to refuse, and what it checks of its input."""
+"""Options with which fairseq-train has to refuse, and its check of the input."""
 
 from fairseq import options, tasks
 
@@ -13,7 +13,7 @@ TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddin
 
 
 def check_input(data, words="", **given):
-    """What fairseq-train checks of its input before it builds a model."""
+    """fairseq-train's check of its input, before it builds a model."""
     words = f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split()
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     vars(args).update(given)

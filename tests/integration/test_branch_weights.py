@@ -93,9 +93,13 @@ PRECISIONS = {
 
 
 @pytest.mark.parametrize("options", PRECISIONS)
-def test_on_the_simplex_in_every_precision(call, copies, tmp_path, options):
+def test_on_the_simplex_and_frozen_in_every_precision(call, copies, tmp_path, options):
     branches = "--max-update 20 --branch-frozen-updates 5 --branch-warmup-updates 60 --disable-validation".split()
+    branches += ["--save-interval-updates", "5"]
     train(call, copies, "weighted_transformer", tmp_path, *branches, *options.split())
-    weights = branch_weights(torch.load(tmp_path / "checkpoint_last.pt")["model"])
+    at = {update: branch_weights(checkpoint(tmp_path, update)["model"]) for update in (10, 15, 20)}
+    weights = at[20]
+    for name in weights:  # frozen from the 16th update on
+        assert not torch.equal(at[10][name], at[15][name]) and torch.equal(at[15][name], at[20][name])
     assert len(weights) == 8 and all(vector.max() - vector.min() > 0.005 for vector in weights.values())
     assert_on_simplex(weights.values(), PRECISIONS[options])

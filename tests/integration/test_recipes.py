@@ -14,7 +14,7 @@ from user_dir.search.search_settings import FAIRSEQS
 
 from support import PYTHON, assert_same_training, free_port, run
 
-# What is made of a checkpoint.
+# The files that are made of a checkpoint.
 TRANSLATED = ("average.pt", "generate.log", "translations.de", "score.txt", "run.json")
 
 
@@ -167,7 +167,7 @@ def test_other_options_after_ctrl_c_before_the_first_checkpoint(recipe, stand_in
 
 
 def test_other_checkpoints_that_are_chosen_before_the_end(recipe, tmp_path):
-    """What the average translated is not scored for the best one."""
+    """Translations of the average are not scored for the best one."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoint_last.pt").touch()
     earlier = [tmp_path / "run" / name for name in TRANSLATED]
@@ -179,7 +179,7 @@ def test_other_checkpoints_that_are_chosen_before_the_end(recipe, tmp_path):
 
 
 def test_a_training_that_has_ended_is_not_trained_again(recipe, stand_in, tmp_path):
-    """As after a kill between its end and the mark. What an earlier checkpoint had translated is not scored."""
+    """As after a kill between its end and the mark. Translations of an earlier checkpoint are not scored."""
     said = "| INFO | fairseq_cli.train | done training in 2.0 s"
     stand_in("fairseq-train", f'echo x >> {tmp_path}/trained; echo "{said}"; echo KeyboardInterrupt')
     (tmp_path / "run").mkdir()

@@ -163,7 +163,7 @@ def test_hub(trained):
     ids=["hub", "Translator"],
 )
 def test_a_program_that_has_not_imported_fairseq(program):
-    """What the model needs is registered, nothing is printed, and the program's log stays its own."""
+    """All that the model needs is registered, nothing is printed, and the program's log stays its own."""
     kept = "assert logging.root.level == logging.WARNING and not logging.root.handlers"
     done = run("python", "-c", f"import logging\n{program}\n{kept}", cwd=PROJECT)
     assert "from_pretrained" in program or done.stdout == done.stderr == ""  # fairseq prints what it loads

@@ -202,8 +202,8 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropou
     """Eq. 1 in one kernel; see MultiheadAttention.attend.
 
     The kernel must not depend on grad mode: the first of the two forward passes of activation checkpointing records no
-    gradients, and both must compute the same. (On CPUs a mask with a gradient, that of scalars, has another kernel,
-    which rounds differently.)
+    gradients, and both must compute the same. (On CPUs torch has another kernel for a mask with a gradient, which
+    rounds differently; RelativeMultiheadAttention does not leave its scalars to it.)
     """
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and training and k.size(2) <= WIDENED:
         with torch.autocast("cpu", enabled=False):

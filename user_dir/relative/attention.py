@@ -92,7 +92,11 @@ class RelativeMultiheadAttention(MultiheadAttention):
             rows = distance_rows(q.size(2), k.size(2), self.distance, first_query, k.device)
             b = self.relative_scalars.to(wide)[..., rows].to(q.dtype)  # [h, T, S]
             mask = b if mask is None else additive(mask, q.dtype) + b
-            return super().attend(q, k, v, mask, need_weights, first_query)
+            # torch's CPU kernel differs for a mask that has a gradient, which only the second of the two passes of
+            # activation checkpointing sees; so both compute the weights.
+            in_both = self.training and q.device.type == "cpu"
+            heads, weights = super().attend(q, k, v, mask, need_weights or in_both, first_query)
+            return heads, weights if need_weights else None
         tables = (self.relative_keys, self.relative_values)
         if q.size(2) == 1 and not need_weights:
             # The next token while decoding: each key has one distance, so a^K and a^V can be added to keys and values.

@@ -28,7 +28,7 @@ def counters() -> list:
 
 
 def measured(options: dict, datasets: dict) -> dict:
-    """What the best value of a training with `options` is measured by: metric, size of the validation set, smoothing.
+    """The measure of the best value of a training with `options`: metric, size of the validation set, smoothing.
 
     The first of several sets counts.
     """

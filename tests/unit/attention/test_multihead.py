@@ -198,7 +198,7 @@ def test_rows_that_share_keys_may_go_one_by_one(order):
 
 
 def test_each_order_is_compared_anew(build, batch):
-    """Of three sentences first one ends, then a row of each of the others."""
+    """One of three sentences ends first, then a row of each of the others."""
     model, tokens, state, beams = build("vaswani_transformer_base").double(), torch.full((6, 1), EOS), {}, []
     model.set_beam_size(2)
     encoder_out = model.encoder(batch["src_tokens"][:3].repeat_interleave(2, 0), None)

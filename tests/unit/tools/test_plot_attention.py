@@ -74,7 +74,7 @@ def test_picture(saved, dictionary, kind, monkeypatch, capsys):
 
 
 def test_every_column_of_heads_has_its_keys_below(tmp_path):
-    """Of six heads the third and fourth have no other below them."""
+    """The third and fourth of six heads have no other below them."""
     figure = tool.draw(torch.eye(3).expand(6, 3, 3), [*"abc"], [*"abc"], ["target", "source"], "a long title" * 9)
     heads = [axis for axis in figure.axes if axis.images]
     shown = [axis.xaxis.get_tick_params()["labelbottom"] for axis in heads]

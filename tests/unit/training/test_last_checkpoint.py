@@ -176,7 +176,7 @@ def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path,
 
 @pytest.mark.parametrize(("done", "passes"), [(0, 4), (1, 4), (3, 2), (7, 4), (6, 3), (9, 5)])
 def test_other_passes_begin_with_a_whole_update(prepare, tmp_path, done, passes):
-    """Of the second epoch, of ten batches; in the middle of an update fairseq may omit the last one, and not end it."""
+    """The second epoch has ten batches; in the middle of an update fairseq may omit the last one, and not end it."""
 
     def iterator():
         return EpochBatchIterator(ListDataset(range(10)), list, [[number] for number in range(10)])

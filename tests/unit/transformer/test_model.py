@@ -21,8 +21,18 @@ ARCHITECTURES = [
 ]
 every_architecture = pytest.mark.parametrize("arch, norm", ARCHITECTURES)
 
+# Other forms of computation than the families' defaults, and the tables that the heads of big models share.
+FORMS = {"shared": {"branch_residual": "shared"}, "none": {"branch_residual": "none"}}
+FORMS |= {where: {"branched_attention": where} for where in ("encoder_decoder", "both", "both_halves")}
+FORMS |= {"softmax": {"branch_weights": "softmax"}, "heads": {"attention_key_dim": 3, "attention_value_dim": 6}}
+FORMS |= {"scalars": {"relative_positions": "scalars"}, "everywhere": {"relative_attention": "all"}}
+FORMS |= {"restricted": {"restricted_attention": "both", "neighbourhood": 5}}
+FORMS = [pytest.param("weighted_relative_transformer_base", options, id=name) for name, options in FORMS.items()]
+FORMS += [pytest.param(f"{family}_big", {}, id=f"{family}_big") for family in FAMILIES if FAMILIES[family].big]
+every_form = pytest.mark.parametrize("arch, norm", [*ARCHITECTURES, *FORMS])
 
-@every_architecture
+
+@every_form
 def test_padding_and_batch_mates_change_nothing(build, batch, arch, norm):
     model = build(arch, **norm).double()
     together, _ = model(**batch)
@@ -43,7 +53,7 @@ def test_source_padding_on_the_left_target_padding_on_the_left(build, batch, arc
     torch.testing.assert_close(logits[0, 2:], alone[0])
 
 
-@every_architecture
+@every_form
 def test_cached_decoding_equals_full(build, batch, arch, norm):
     """Far beyond the length of the batch, and beyond the distances that have a vector."""
     model = build(arch, **norm).double()
@@ -65,7 +75,7 @@ def test_gradients_through_cached_decoding(build, batch, arch, norm):
     torch.testing.assert_close(*results)
 
 
-@every_architecture
+@every_form
 def test_every_parameter_gets_a_gradient(build, batch, arch, norm):
     model = build(arch, **norm).train()
     torch.nn.functional.cross_entropy(model(**batch)[0].flatten(0, 1), batch["prev_output_tokens"].flatten()).backward()
@@ -75,7 +85,7 @@ def test_every_parameter_gets_a_gradient(build, batch, arch, norm):
             assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
 
 
-@every_architecture
+@every_form
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.1])
 @pytest.mark.parametrize("autocast", ["off", "bf16"])
 def test_activation_checkpointing_changes_nothing(build, batch, arch, norm, autocast, attention_dropout):
@@ -116,7 +126,7 @@ def test_autocast_stays_close_and_keeps_parameters_float32(build, batch, arch, n
     assert all(p.dtype == p.grad.dtype == torch.float32 and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@every_architecture
+@every_form
 def test_half_precision_is_finite(build, batch, arch, norm):
     """As with fairseq's --fp16: every parameter is in half precision."""
     model = build(arch, **norm).half().train()

@@ -249,21 +249,30 @@ def test_dropout_stands_where_the_base_has_it(build, masks, form, norm):
     def sublayer(x, ln, attention, **others):
         return x + added(attention, ln(x), **others) if norm else ln(x + added(attention, x, **others))
 
+    def with_ffn(x, layer):
+        """Vaswani et al. 2017, eq. 2, after an attention that does not contain it."""
+        if layer.fc1 is None:
+            return x
+        ln, own = layer.final_layer_norm, (layer.fc1.weight.T, layer.fc1.bias, layer.fc2.weight.T, layer.fc2.bias)
+        mask = masks.pop(0)
+        return x + mask * equations.ffn(ln(x), *own) if norm else ln(x + mask * equations.ffn(x, *own))
+
     x = torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     actual = encoder(x, None)
     assert len(masks) == in_encoder
-    if encoder.fc1 is None:  # layers with an FFN of their own are fairseq's
-        expected = sublayer(x, encoder.self_attn_layer_norm, encoder.self_attn)
+    if form != "shared":  # test_heads.py has its equations
+        expected = with_ffn(sublayer(x, encoder.self_attn_layer_norm, encoder.self_attn), encoder)
         assert_same_with_gradients(actual, expected, encoder, x)
         assert not masks
     masks.clear()
     encoder_out = torch.randn(4, 2, MODEL, dtype=torch.float64)
     actual, _, _ = decoder(x, encoder_out, self_attn_mask=future(5))
     assert len(masks) == in_decoder
-    if decoder.fc1 is None:
+    if form != "shared":
         expected = sublayer(x, decoder.self_attn_layer_norm, decoder.self_attn, causal=True)
         expected = sublayer(expected, decoder.encoder_attn_layer_norm, decoder.encoder_attn, key=encoder_out)
+        expected = with_ffn(expected, decoder)
         assert_same_with_gradients(actual, expected, decoder, x)
 
 

@@ -12,7 +12,7 @@ from ...preparation import language_of
 from .translations import Run
 
 TOKENS = "BLEU of tokens"
-# Of languages without spaces, by their codes of two and three letters.
+# For languages without spaces, by their codes of two and three letters.
 TOKENISERS = dict.fromkeys("zh zho cmn yue".split(), "zh")
 TOKENISERS |= dict.fromkeys("ja jpn th tha km khm lo lao my mya bo bod dz dzo".split(), "char")
 
