@@ -51,17 +51,13 @@ def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, 
     Raises:
         SystemExit: if theirs are for other words
     """
-    groups = collections.defaultdict(lambda: ([], []))
-    for sounds, good in zip(right, ours):
-        groups[sounds][0].append(good)
-    for sounds, given in theirs:
-        groups[sounds][1].append(given == sounds)
     # Theirs with <<unk>>, a sound that their dictionary lacks, are always wrong.
-    known = [group for sounds, group in groups.items() if "<<unk>>" not in sounds]
-    if any(len(other) > len(mine) for mine, other in known):
+    theirs = [pair for pair in theirs if "<<unk>>" not in pair[0]]
+    if collections.Counter(sounds for sounds, _ in theirs) - collections.Counter(right):
         sys.exit("g2p.py: the published output has other words than the test set: fetch both again")
-    more_of_ours = [sum(mine) - sum(other) for mine, other in known]
-    return sum(max(0, more) for more in more_of_ours), sum(max(0, -more) for more in more_of_ours)
+    more_of_ours = collections.Counter(sounds for sounds, good in zip(right, ours) if good)
+    more_of_ours.subtract(sounds for sounds, given in theirs if given == sounds)
+    return (+more_of_ours).total(), (-more_of_ours).total()
 
 
 def score(raw: str, translations: str) -> None:

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from user_dir.families import FAMILIES
-from user_dir.files import write
+from user_dir.files import write_text
 from user_dir.serving.models import load
 from user_dir.tools.shared.command import table
 from user_dir.tools.shared.training_log import read_log
@@ -231,7 +231,8 @@ class Parts:
                 yield {"size": size, "precision": precision, **done}
                 continue
             for model, values in json.loads(found.read_text())["updates"].items():
-                yield {"size": size, "precision": precision, "model": model, **rounded(values)}
+                rounded = {name: float(f"{value:.4g}") for name, value in values.items()}
+                yield {"size": size, "precision": precision, "model": model, **rounded}
 
     def generation(self) -> Iterator[dict]:
         """beam search of 64 and 512 sentences of 32 words: seconds of ours and fairseq's own model"""
@@ -247,10 +248,6 @@ class Parts:
 
 
 ORDER = ("machine", "precisions", "search", "processes", "speed", "generation")
-
-
-def rounded(values: dict) -> dict:
-    return {name: float(f"{value:.4g}") for name, value in values.items()}
 
 
 def attempt(action, *args, **kwargs) -> dict:
@@ -282,7 +279,7 @@ def markdown(report: dict) -> str:
 
 def save(report: dict, output: str) -> None:
     for ending, text in ((".json", json.dumps(report, indent=1, ensure_ascii=False) + "\n"), (".md", markdown(report))):
-        write(pathlib.Path(output + ending), lambda path, text=text: path.write_text(text, encoding="utf-8"))
+        write_text(pathlib.Path(output + ending), text)
 
 
 def main() -> None:

@@ -18,11 +18,6 @@ from .text import read_lines, write_lines
 UNKNOWN = "unknown subwords"
 
 
-def import_fairseq() -> None:
-    """Importing fairseq takes seconds, so idle worker processes do it before it is needed."""
-    import fairseq.data  # noqa: F401
-
-
 def write_dictionary(counts: Counter[str], path: Path) -> int:
     """Writes a dictionary of all symbols, most frequent first; returns its size with fairseq's special symbols.
 

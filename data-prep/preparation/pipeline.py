@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import subwords
-from .binarising import UNKNOWN, import_fairseq, make_data_bin
+from .binarising import UNKNOWN, make_data_bin
 from .cleaning import Cleaner, remedy, without_repeats
 from .corpora import PARTS, Corpus, LocalFiles, OwnFiles
 from .earlier import Earlier
@@ -194,8 +194,9 @@ class Preparation:
         published experiments have.
         """
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
-        for _ in range(min(self.workers, 2)):  # learning uses one core only; data_bin needs at most two for long
-            self.pool.submit(import_fairseq)
+        # It takes seconds, and learning uses one core only; data_bin needs at most two for long.
+        for _ in range(min(self.workers, 2)):
+            self.pool.submit(exec, "import fairseq.data")
         counts, files = {}, {}
         for languages in [[language] for language in self.segmented] if self.separate_bpe else [self.languages]:
             names = [f"{kind}.{languages[0]}" if self.separate_bpe else kind for kind in ("codes", VOCABULARY)]

@@ -11,7 +11,7 @@ bracket without a label is removed, or becomes TOP if it contains several trees.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from .errors import PreparationError
@@ -28,85 +28,52 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         PreparationError: names the line with anything other than trees
     """
-    tree, number = None, 0
+    opened: list[list] = []  # the open brackets, the outermost first: a label, and a word or what brackets have become
+    number = begun = 0
     for number, line in enumerate(read_lines(path), 1):
         for token in _TOKEN.findall(tidy(line)):
-            tree = tree or _Tree(number)
-            if fault := tree.add(token):
+            if fault := _fault(token, opened):
                 raise PreparationError(f"{path}, line {number}: {fault}; trees are such as ( (S (NP (DT The) …) …))")
-            if not tree.open:
-                if tree.words:  # trees of traces only are dropped
-                    yield " ".join(tree.words), " ".join(tree.brackets)
-                tree = None
-    if tree:
-        raise PreparationError(f"{path}, line {number}: the file ends within the tree that begins on line {tree.line}")
-
-
-@dataclass
-class _Bracket:
-    """An open bracket: a constituent, or a tag with its word."""
-
-    label: str | None = None
-    word: str | None = None
-    start: int | None = None  # the index in the tree's brackets of a constituent that is not empty
-
-
-class _Tree:
-    """The part of a tree that has been read."""
-
-    def __init__(self, line: int) -> None:
-        self.line = line  # where it begins in its file
-        self.words: list[str] = []
-        self.brackets: list[str] = []
-        self.open: list[_Bracket] = []
-        self.trees = self.size = 0  # the trees within the outermost bracket, and the number of their brackets
-
-    def add(self, token: str) -> str | None:
-        """Adds the next token; returns its fault, if it has one."""
-        inner = self.open[-1] if self.open else None
-        if token == "(":
-            return self._open(inner)
-        if inner is None:
-            return f"{token} is outside all brackets"
-        if token == ")":
-            return self._close(self.open.pop())
-        if inner.label is None:
-            inner.label = token
-        elif inner.start is None and inner.word is None:
-            inner.word = token
-        else:
-            return f"the word {token} has no bracket with its part-of-speech tag"
-        return None
-
-    def _open(self, outer: _Bracket | None) -> str | None:
-        if outer and outer.label is None:
-            if len(self.open) > 1:
-                return "a bracket within another has no label"
-            outer.label = ""
-        if outer and outer.word is not None:
-            return f"the word {outer.word} has no bracket with its part-of-speech tag"
-        if outer and outer.start is None:
-            outer.start = len(self.brackets)
-            outer.label = _FUNCTION.sub("", outer.label)
-            self.brackets += [f"({outer.label}"] if outer.label else []
-        self.open.append(_Bracket())
-        return None
-
-    def _close(self, closed: _Bracket) -> str | None:
-        # The Berkeley parser writes (()) where it found no tree; it may stand beside trees.
-        failed = [outer.label for outer in self.open] == [""]
-        if (closed.label is None and not failed) or not (self.open or closed.word or closed.start is not None):
-            return "a bracket is empty"
-        if closed.word is not None and closed.label != TRACE:
-            self.words.append(closed.word)
-            self.brackets.append(closed.label)
-        elif closed.label and closed.start is not None:
-            if len(self.brackets) == closed.start + 1:
-                self.brackets.pop()
+            if token == "(":
+                bracket: list = []
+                if opened:
+                    opened[-1][:] = [*(opened[-1] or [""]), bracket]
+                else:
+                    begun = number
+                opened.append(bracket)
+            elif token == ")":
+                closed = opened.pop()
+                closed[:] = _words_and_brackets(*closed)
+                if not opened and closed[0]:  # trees of traces only are dropped
+                    yield " ".join(closed[0]), " ".join(closed[1])
             else:
-                self.brackets.append(f"){closed.label}")
-        elif closed.label == "" and self.trees > 1:
-            self.brackets = ["(TOP", *self.brackets, ")TOP"]
-        if len(self.open) == 1 and len(self.brackets) > self.size:
-            self.trees, self.size = self.trees + 1, len(self.brackets)
-        return None
+                opened[-1].append(token)
+    if opened:
+        raise PreparationError(f"{path}, line {number}: the file ends within the tree that begins on line {begun}")
+
+
+def _fault(token: str, opened: list[list]) -> str | None:
+    """Why the next token cannot stand there, if it cannot."""
+    inner = opened[-1] if opened else None
+    if inner is None:
+        return None if token == "(" else f"{token} is outside all brackets"
+    if token == ")":
+        # The Berkeley parser writes (()) where it found no tree; it may stand beside trees.
+        failed = not inner and len(opened) == 2 and opened[0][0] == ""
+        empty = not inner or len(opened) == 1 == len(inner)
+        return "a bracket is empty" if empty and not failed else None
+    if token == "(" and not inner and len(opened) > 1:
+        return "a bracket within another has no label"
+    if len(inner) > 1 and (token != "(" or isinstance(inner[1], str)):
+        return f"the word {inner[1] if token == '(' else token} has no bracket with its part-of-speech tag"
+    return None
+
+
+def _words_and_brackets(label: str = "", *inside) -> tuple[list[str], list[str]]:
+    """Those of a closed bracket: a tag with its word, or a label with what the brackets in it have become."""
+    if inside and isinstance(inside[0], str):
+        return ([], []) if label == TRACE else ([inside[0]], [label])
+    trees = [tree for tree in inside if tree[0]]
+    words, brackets = ([*chain.from_iterable(tree[side] for tree in trees)] for side in (0, 1))
+    label = _FUNCTION.sub("", label) or ("TOP" if len(trees) > 1 else "")
+    return words, [f"({label}", *brackets, f"){label}"] if label and words else brackets

@@ -41,10 +41,8 @@ SEARCH = "--beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50 --max-tokens 6000 --r
 TRAINING = """--share-all-embeddings --label-smoothing 0.1 --clip-norm 1 --dropout 0 --max-tokens 1000 --lr 5e-3
     --lr-scheduler polynomial_decay --warmup-updates 250 --total-num-update 2400 --seed 1 --no-save --disable-validation
     --log-format simple --log-interval 20 --encoder-normalize-before --decoder-normalize-before""".split()
-SIDES = "".join(
-    f" --{side}-layers {layers} --{side}-embed-dim 128 --{side}-ffn-embed-dim 512 --{side}-attention-heads 4"
-    for side, layers in (("encoder", 3), ("decoder", 2))
-).split()
+SIDES = """--encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 4
+    --decoder-layers 2 --decoder-attention-heads 4""".split()  # the decoder's widths are the encoder's
 TASK = ["--user-dir", "user_dir", "--task", "checked_translation"]
 RULE = "--criterion fused_label_smoothed_cross_entropy --optimizer fused_adam --branch-frozen-updates 0".split()
 

@@ -3,6 +3,7 @@
     python tests/benchmarks/relative_positions.py                   attention, forward and backward, by length
     python tests/benchmarks/relative_positions.py --step --size base          one whole training step
     python tests/benchmarks/relative_positions.py --generation --size base    beam search, each step a token
+    python tests/benchmarks/relative_positions.py --ways ours --plain --neighbourhood 128    beside restricted attention
 
 absolute   our attention without relative positions
 published  a^K and a^V gathered into [n, n, d_z], n products for each (Shaw et al. 2018, section 3.3)
@@ -31,7 +32,9 @@ from speed import (
 )
 
 from user_dir.attention.multihead import MultiheadAttention
+from user_dir.attention.restricted import RestrictedAttention
 from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.transformer.layers import joined
 
 LENGTHS = [16, 32, 64, 256, 1024]
 
@@ -94,7 +97,7 @@ def report(times: dict[str, list[float]], memory: dict[str, float] | None = None
     for name, seconds in times.items():
         ratios = [one / other for one, other in zip(seconds, times["absolute"])]
         ratio = f"{statistics.median(ratios):.3f}; {min(ratios):.3f}–{max(ratios):.3f}"
-        text = f"  {name:10} {1e3 * statistics.median(seconds):9.2f} ms ({ratio})"
+        text = f"  {name:20} {1e3 * statistics.median(seconds):9.2f} ms ({ratio})"
         print(text + (f" {memory[name]:9.1f} MB" if memory else ""), flush=True)
 
 
@@ -111,15 +114,19 @@ def attention(args, device) -> None:
     """Self-attention by itself, of encoder (padding) and decoder (no future), one size of head and batch by length."""
     for length in args.lengths:
         sentences = max(1, args.tokens // length)
-        modules = {"absolute": MultiheadAttention(args.heads * 64, args.heads, self_attention=True)}
-        sizes = {"distance": args.k, "shared": args.shared, "self_attention": True}
-        modules |= {name: WAYS[name](args.heads * 64, args.heads, **sizes) for name in args.ways}
+        sizes, relative = (args.heads * 64, args.heads), {"distance": args.k, "shared": args.shared}
+        kinds = {"absolute": (MultiheadAttention, {}), **{name: (WAYS[name], relative) for name in args.ways}}
+        modules = {name: kind(*sizes, **options, self_attention=True) for name, (kind, options) in kinds.items()}
+        if args.neighbourhood:
+            near = {"neighbourhood": args.neighbourhood, "self_attention": True}
+            for name, (kind, options) in kinds.items():
+                modules[f"{name}, restricted"] = joined(RestrictedAttention, kind)(*sizes, **options, **near)
         x = torch.randn(length, sentences, args.heads * 64, device=device, requires_grad=True)
         padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
         padding[::2, :3] = True
         mask = torch.full((length, length), float("-inf"), device=device).triu(1)
 
-        masks = ({"key_padding_mask": padding}, {"attn_mask": mask})
+        masks = ({},) if args.plain else ({"key_padding_mask": padding}, {"attn_mask": mask})
         actions = {name: functools.partial(both, module.to(device), x, masks) for name, module in modules.items()}
         print(f"n = {length}, {sentences} sentences, {args.heads} heads of 64, k = {args.k}")
         times = time_in_turn(actions, args.repeats)
@@ -169,6 +176,8 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--k", type=int, default=16)
     parser.add_argument("--shared", action="store_true", help="one table for all heads")
+    parser.add_argument("--plain", action="store_true", help="attention without masks")
+    parser.add_argument("--neighbourhood", type=int, metavar="R", help="also attention restricted to R positions")
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,10 +1,10 @@
 """Options with which fairseq-train has to refuse, and its check of the input."""
 
-from fairseq import options, tasks
+from fairseq import tasks
 
 from user_dir.training import input as training_input
 
-from support import TRAINING
+from support import TRAINING, training_options
 
 PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
 BRANCHES = "--branch-frozen-updates 0"
@@ -14,7 +14,6 @@ TRAINED = " ".join(TRAINING).replace(BRANCHES, "").replace("--share-all-embeddin
 
 def check_input(data, words="", **given):
     """fairseq-train's check of its input, before it builds a model."""
-    words = f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split()
-    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    args = training_options(*f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split())
     vars(args).update(given)
     training_input.refuse_input(args, tasks.setup_task(args), args)

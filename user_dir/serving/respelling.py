@@ -1,5 +1,6 @@
 """Respells text in characters and a case that the training text has: a model reads all others as <unk>."""
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ class Respelling:
     def __init__(self, text: PreparedText, characters: str):
         self.text = text
         self.characters = frozenset(characters + " ")
-        self.replacements: dict[str, str] = {}
+        self.nearest = functools.cache(self.nearest)
 
     def __call__(self, line: str) -> str:
         """`line` with the nearest known character for each unknown one.
@@ -54,10 +55,7 @@ class Respelling:
         return "".join(map(self.nearest, line))
 
     def nearest(self, character: str) -> str:
-        if character not in self.replacements:
-            likely = [character, *candidates(character)]
-            self.replacements[character] = next((one for one in likely if self.known(one)), character)
-        return self.replacements[character]
+        return next((one for one in [character, *candidates(character)] if self.known(one)), character)
 
     def known(self, text: str) -> bool:
         return self.characters.issuperset(joined(self.text.encode(text)))

@@ -74,6 +74,12 @@ def blank(*parts: type) -> nn.Module:
     return kind.__new__(kind)
 
 
+def build_fc2(layer: nn.Module, input_dim: int, output_dim: int, *quantisation) -> nn.Linear:
+    """The FFN's W2, with branch weights where an attention of `layer` has them (--branch-residual shared)."""
+    weighted = [module for module in layer.children() if isinstance(module, WeightedHeads)]
+    return WeightedLinear(input_dim, output_dim, *weighted) if weighted else nn.Linear(input_dim, output_dim)
+
+
 class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
     """Self-attention, then FFN(x) = max(0, xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, eq. 2)."""
 
@@ -82,6 +88,7 @@ class TransformerEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
         ffn_dim = cfg.encoder.ffn_embed_dim if branched else None
         return build_attention("encoder", cfg, ffn_dim, self_attention=True)
 
+    build_fc2 = build_fc2
     forward = autocast(transformer_layer.TransformerEncoderLayerBase.forward)
 
 
@@ -111,22 +118,8 @@ class TransformerDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
         branched = cfg.branched_attention in (attention, "both", "both_halves")
         return build_attention("decoder", cfg, ffn_dim if branched else None, **kwargs)
 
+    build_fc2 = build_fc2
     forward = autocast(transformer_layer.TransformerDecoderLayerBase.forward)
-
-
-class WeightedEncoderLayer(TransformerEncoderLayer):
-    """The Transformer's encoder layer with branch weights (--branch-residual shared)."""
-
-    def build_fc2(self, input_dim, output_dim, *quantisation):
-        return WeightedLinear(input_dim, output_dim, self.self_attn)
-
-
-class WeightedDecoderLayer(TransformerDecoderLayer):
-    """The Transformer's decoder layer with branch weights in one of its attentions and in the FFN."""
-
-    def build_fc2(self, input_dim, output_dim, *quantisation):
-        branched = self.self_attn if self.cfg.branched_attention == "self" else self.encoder_attn
-        return WeightedLinear(input_dim, output_dim, branched)
 
 
 class Branched:
@@ -209,15 +202,13 @@ class BranchedDecoderLayer(Branched, TransformerDecoderLayer):
         return x, weights, None
 
 
-LAYERS = {  # without branches, with --branch-residual shared, and with the other forms
-    "encoder": (TransformerEncoderLayer, WeightedEncoderLayer, BranchedEncoderLayer),
-    "decoder": (TransformerDecoderLayer, WeightedDecoderLayer, BranchedDecoderLayer),
+LAYERS = {  # with attention and FFN as sublayers, and with the FFN in the attention's branches
+    "encoder": (TransformerEncoderLayer, BranchedEncoderLayer),
+    "decoder": (TransformerDecoderLayer, BranchedDecoderLayer),
 }
 
 
 def build_layer(side: str, cfg: VariantConfig) -> TransformerEncoderLayer | TransformerDecoderLayer:
     """The layer of the "encoder" or "decoder" that `cfg` selects."""
-    plain, weighted, branched = LAYERS[side]
-    if cfg.branched_attention == "none":
-        return plain(cfg)
-    return weighted(cfg) if cfg.branch_residual == "shared" else branched(cfg)
+    sublayers = cfg.branched_attention == "none" or cfg.branch_residual == "shared"
+    return LAYERS[side][0 if sublayers else 1](cfg)
