@@ -4,6 +4,7 @@ And by those of what fairseq-train refuses: `refused`.
 """
 
 import contextlib
+import gzip
 import os
 import pathlib
 import random
@@ -34,7 +35,7 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory):
-    """A few sentences in subwords, of the form of multi30k_published.sh."""
+    """A few sentences in subwords, of the form of multi30k_published.sh; one file is packed."""
     folder = tmp_path_factory.mktemp("mirror")
     letters = random.Random(1)
     words = ["ein", "ma@@ nn", "hund", "."]
@@ -42,6 +43,8 @@ def mirror(tmp_path_factory):
         lines = [" ".join(letters.choices(words, k=letters.randint(1, 6))) for _ in range(size)]
         for language in ("en", "de"):
             (folder / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "valid.de.gz").write_bytes(gzip.compress((folder / "valid.de").read_bytes()))
+    (folder / "valid.de").unlink()
     return folder
 
 

@@ -188,6 +188,16 @@ def test_vectors(copies, tmp_path, counts, word, numbers, words):
         check_input(copies, f"--encoder-embed-path {tmp_path}/vectors")
 
 
+def test_vectors_of_the_target(copies, tmp_path):
+    """Of a dictionary of its own; fairseq-hydra-train may have no width to compare."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    with open(data / "dict.tgt.txt", "a") as dictionary:
+        dictionary.write("more 1\n")
+    (tmp_path / "vectors").write_text(f"1 32\nmore{' 0.5' * 32}\n")
+    for width in (32, None):
+        check_input(data, f"--decoder-embed-path {tmp_path}/vectors", decoder_embed_dim=width)
+
+
 def test_a_folder_with_two_pairs_of_languages(copies, tmp_path):
     """fairseq would take the one that the file system lists first."""
     data = shutil.copytree(copies, tmp_path / "data")
@@ -218,6 +228,16 @@ def test_a_training_set_in_two_files(copies, tmp_path):
         shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
     task.load_dataset("train", combine=True)
     assert len(task.dataset("train")) == 2 * pairs
+
+
+@pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])
+def test_data_of_another_form(copies, tmp_path, impl, words):
+    """Of --dataset-impl cached or lazy, which are left to fairseq; of so many words that their numbers have 32 bits."""
+    text = shutil.copytree(copies, tmp_path / "data") / "train.src-tgt.src"
+    builder = indexed_dataset.make_builder(f"{text}.bin", impl, words)
+    builder.add_item(torch.tensor([4, 2]))
+    builder.finalize(f"{text}.idx")
+    check_input(text.parent)
 
 
 def test_raw_data_have_no_index(copies, tmp_path):

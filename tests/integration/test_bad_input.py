@@ -6,8 +6,10 @@ import shutil
 
 import pytest
 from integration.refusals import BRANCHES, PLAIN, RELATIVE, TASK, TRAINED, WEIGHTED, check_input
+from omegaconf import OmegaConf
 
 from user_dir.errors import InputError
+from user_dir.training.input import unknown_options
 
 from support import PROJECT
 
@@ -21,6 +23,10 @@ INPUT = [
     ("--checkpoint-suffix=-b", "--checkpoint-suffix: .*use another --save-dir"),
     ("--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
     ("--save-interval 0 --update-freq 0", "--save-interval 0: give at least 1; --update-freq 0: give at least 1"),
+    (
+        "--validate-interval 0 --log-interval 0 --update-freq 1,0",
+        "--validate-interval 0: give at least 1; --log-interval 0: give at least 1; --update-freq 0: give at least 1",
+    ),
     ("--best-checkpoint-metric bleu --maximize-best-checkpoint-metric", "bleu needs --eval-bleu: add it"),
     ("--best-checkpoint-metric bleu --eval-bleu", "bleu would keep the lowest: add --maximize-best-checkpoint-metric"),
     (
@@ -28,6 +34,7 @@ INPUT = [
         "accuracy needs --report-accuracy: add it; .*would keep the lowest: add --max",
     ),
     ("--best-checkpoint-metric sacrebleu --eval-bleu", "--best-checkpoint-metric sacrebleu: choose from loss, .*bleu"),
+    ("--best-checkpoint-metric BLEU --eval-bleu", "--best-checkpoint-metric BLEU: choose from loss, .*bleu"),
     ("--lr 0.25", "--lr is missing, or 0.25, .*: add one such as --lr 5e-4"),
     (
         "--lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
@@ -35,7 +42,12 @@ INPUT = [
     ),
     ("--warmup-updates 0", "--warmup-updates 0: .*inverse_sqrt divides by it: give at least 1"),
     ("--lr 1e-3,1e-4", "--lr with 2 rates needs --lr-scheduler fixed, not inverse_sqrt: give one"),
+    (
+        "--lr 1e-3,1e-4 --lr-scheduler polynomial_decay --total-num-update 9 --max-update 9",
+        "--lr with 2 rates needs --lr-scheduler fixed, not polynomial_decay: give one",
+    ),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
+    ("--stop-min-lr 0", "--stop-min-lr 0.0: the warm-up begins with a rate of 0.0: omit it"),
     *[
         (f"--lr-scheduler {schedule} --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit")
         for schedule in ("cosine --max-update 9", "polynomial_decay --total-num-update 9 --max-update 9", "step")
@@ -50,6 +62,7 @@ INPUT = [
     ("--lr-scheduler polynomial_decay --total-num-update 5", "--total-num-update 5: .*max-update is 0: give"),
     ("--lr-scheduler reduce_lr_on_plateau --disable-validation", "plateau needs validations: omit --disable-valid"),
     ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
+    ("--load-alignments --criterion label_smoothed_cross_entropy", "label_smoothed_cross_entropy: use label_"),
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
     (
@@ -58,6 +71,7 @@ INPUT = [
     ),
     ("--maximize-best-checkpoint-metric", "metric loss would keep the highest: omit --maximize"),
     ("--eval-bleu --eval-bleu-detok mooses", "--eval-bleu-detok mooses: choose from .*moses"),
+    ("--eval-bleu --eval-bleu-remove-bpe true", "--eval-bleu-remove-bpe true: give '@@ ' or sentencepiece"),
     ("--eval-bleu --eval-bleu-args {beam:4}", "--eval-bleu-args {beam:4}: give a JSON object"),
     ("--eval-bleu --eval-bleu-detok-args [4]", r"--eval-bleu-detok-args \[4\]: give a JSON object"),
     ('--eval-bleu --eval-bleu-args {"beem":4}', "--eval-bleu-args: .* no option beem: correct the name"),
@@ -65,6 +79,7 @@ INPUT = [
     ("--max-target-positions 1", "--max-target-positions 1: the shortest .* has 2 subwords: give"),
     ("--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),
     ("--max-source-positions 7", "--max-source-positions 7: .*valid.* has 9 subwords: add --skip-invalid"),
+    ("--branch-weights softmax", "--branch-weights softmax has no effect without --branched-attention: omit it"),
 ]
 
 
@@ -94,6 +109,11 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--lr-scheduler cosine --max-update 9 --min-lr 1e-5 --stop-min-lr 1e-9")
     check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-update 9")
     check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-epoch 1")
+    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --stop-time-hours 1")
+    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 5 --max-update 9 --end-learning-rate 1e-5")
+    check_input(copies, "--lr-scheduler cosine --max-update 9 --warmup-updates 0 --stop-min-lr 1e-9")
+    check_input(copies, "--batch-size 8", max_tokens=None, max_tokens_valid=None)
+    check_input(copies, "--best-checkpoint-metric ppl")
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
     check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")
@@ -108,6 +128,19 @@ def test_metrics_that_the_criterion_does_not_log(copies):
 def test_fairseq_hydra_train_has_no_default_schedule(copies):
     with pytest.raises(InputError, match="lr_scheduler is missing: add lr_scheduler._name"):
         check_input(copies, lr_scheduler=None)
+
+
+def test_amp_does_not_go_with_offloading_alone(copies):
+    """As fairseq-hydra-train may have it."""
+    with pytest.raises(InputError, match="--amp .*--checkpoint-activations, .*: train with --autocast bf16"):
+        check_input(copies, "--amp", offload_activations=True)
+
+
+def test_a_whole_number_is_a_number_and_positions_are_compared():
+    """In fairseq-hydra-train's options of the model."""
+    given = OmegaConf.create({"_name": f"{PLAIN}_tiny", "dropout": 0})
+    found = [*unknown_options(given, {"max_source_positions": 1024, "max_target_positions": 9})]
+    assert found == ["task.max_target_positions 9 and model.max_target_positions 1024: give both the same number"]
 
 
 OPTIMIZERS = [

@@ -33,6 +33,17 @@ def source(checkout, **env):
     return run("bash", checkout / "script.sh", cwd=checkout, env=env, ok=False)
 
 
+def activate(checkout, answers):
+    """Makes an active environment, whose python has these answers in a shell's `case`; returns its folder."""
+    environment = checkout / "active"
+    (environment / "bin").mkdir(parents=True)
+    stand_in = f'case "$*" in {answers} *prefix*) echo {environment};; *) exec {PYTHON} "$@";; esac'
+    executable(environment / "bin/python", stand_in)
+    script = checkout / "script.sh"
+    script.write_text(f"PATH={environment}/bin:$PATH\n{script.read_text()}")
+    return environment
+
+
 @pytest.mark.parametrize("version", [(3, 10), (3, 15), None])
 def test_refuses_another_or_missing_python(checkout, version):
     if version:
@@ -82,22 +93,19 @@ def test_a_read_only_checkout(checkout):
 
 def test_an_active_environment_without_pip(checkout):
     """As uv makes it."""
-    environment = checkout / "active"
-    (environment / "bin").mkdir(parents=True)
-    executable(
-        environment / "bin/python",
-        f"""case "$*" in
-  *prefix*) echo {environment} ;;
-  "-m pip "*) echo No module named pip >&2; exit 1 ;;
-  *) exec {PYTHON} "$@" ;;
-esac""",
-    )
-    script = checkout / "script.sh"
-    script.write_text(f"PATH={environment}/bin:$PATH\n{script.read_text()}")
+    environment = activate(checkout, '"-m pip "*) echo No module named pip >&2; exit 1;;')
     done = source(checkout, VIRTUAL_ENV=str(environment))
     assert done.returncode == 1 and done.stderr.endswith(
         "has no pip. Add it: python -m ensurepip, or, if uv made it, uv pip install pip\n"
     )
+
+
+def test_packages_of_an_active_environment_are_kept(checkout):
+    """pip is given the versions of the others only."""
+    answers = '"-m pip install "*) cat "$7";; "-m pip list "*) echo numpy==1.0;; "-m pip "* | "-c import torch");;'
+    done = source(checkout, VIRTUAL_ENV=str(activate(checkout, answers)))
+    assert done.returncode == 0, done.stderr
+    assert "\nsacremoses==" in done.stdout and "\nnumpy==" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -135,10 +143,12 @@ def test_two_installations_at_a_time(checkout):
     """The second waits, says for which process, and finds it installed."""
     executable(checkout / "python", STAND_IN.replace("rmdir", "sleep 2; rmdir"))
     with ThreadPoolExecutor() as pool:
-        both = list(pool.map(lambda _: source(checkout, PYTHON=str(checkout / "python")), range(2)))
+        env = {"PYTHON": str(checkout / "python"), "extras": "plot,ctranslate2"}
+        both = list(pool.map(lambda _: source(checkout, **env), range(2)))
     assert [done.returncode for done in both] == [0, 0], both
     assert {done.stdout.splitlines()[-1] for done in both} == {f"{checkout}/.venv/bin/python"}
-    assert (checkout / "pips").read_text().count("\n") == 1
+    pips = (checkout / "pips").read_text()
+    assert pips.count("\n") == 1 and pips.endswith(f" -e {checkout}[plot,ctranslate2]\n")
     first, second = sorted(both, key=lambda done: len(done.stderr))
     assert first.stderr == "" and "installing" in first.stdout
     assert re.match(rf"{checkout}/.venv: process \d+ on .*bash .*script.sh.* writes there; waiting", second.stderr)
@@ -165,16 +175,11 @@ def test_a_virtual_environment_whose_python_is_gone(checkout):
 
 def test_leaves_an_installed_environment_alone(checkout):
     """With the note of an earlier installation nothing is run but the check: no pip, no .venv."""
-    environment = checkout / "active"
-    (environment / "bin").mkdir(parents=True)
-    stand_in = f'case "$*" in *pip*) exit 9;; *prefix*) echo {environment};; *) exec {PYTHON} "$@";; esac'
-    executable(environment / "bin/python", stand_in)
+    environment = activate(checkout, "*pip*) exit 9;;")
     files = f"cat {checkout}/setup.py {checkout}/examples/install/constraints.txt; echo {checkout}/user_dir/tools/*.py"
     note = run("sh", "-c", f"{{ {files}; }} | cksum").stdout
     (environment / "fairseq-transformer-variants..installed").write_text(note)
-    script = checkout / "script.sh"
-    script.write_text(f"PATH={environment}/bin:$PATH\n{script.read_text()}")
-    done = run("bash", script, cwd=checkout, env={"VIRTUAL_ENV": str(environment)}, ok=False)
+    done = run("bash", checkout / "script.sh", cwd=checkout, env={"VIRTUAL_ENV": str(environment)}, ok=False)
     assert done.returncode == 0, done.stderr
     assert pathlib.Path(done.stdout.strip()) == environment / "bin/python"
     assert not (checkout / ".venv").exists()

@@ -155,7 +155,8 @@ def test_a_registry_as_the_readme_has_it(own_files, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"de-en.txt.zip: sha256 {hashlib.sha256(archive.read_bytes()).hexdigest()}; the registry" in done.stdout
     output = tmp_path / words[words.index("--output") + 1]
-    assert "Tiedemann" in (output / "ATTRIBUTION").read_text()
+    attribution = (output / "ATTRIBUTION").read_text()
+    assert "Tiedemann" in attribution and "\nLicence: for research; see the homepage\n" in attribution
     stages = json.loads((output / "manifest.json").read_text())["stages"]
     assert stages["raw"]["counts"]["in"] == 326 and stages["raw"]["options"]["max_length"] == 100
     assert stages["data-bin"]["counts"]["train.de"]["sentences"] > 200

@@ -91,10 +91,13 @@ def test_ended_resumed_recorded_and_skipped(checkout, trainings):
 
 
 def test_trainings_of_one_gpu_each_are_spread(checkout, trainings):
-    (checkout / "examples/wrapped.sh").write_text("echo sees $CUDA_VISIBLE_DEVICES; sleep 1; exit 1\n")
-    with trainings(GPUS="1", CUDA_VISIBLE_DEVICES="3,5") as runner:
+    """They find the commands of this Python, and install nothing."""
+    script = "echo sees $CUDA_VISIBLE_DEVICES $INSTALL ${PATH%%:*}; sleep 1; exit 1\n"
+    (checkout / "examples/wrapped.sh").write_text(script)
+    with trainings(GPUS="1", CUDA_VISIBLE_DEVICES="3,5", INSTALL="", PATH=os.defpath) as runner:
         assert "2 of 2 trainings failed" in runner.communicate()[0]
-    assert {log.read_text() for log in checkout.glob("runs/trainings/*.log")} == {"sees 3\n", "sees 5\n"}
+    expected = {f"sees {gpu} no {pathlib.Path(sys.executable).parent}\n" for gpu in (3, 5)}
+    assert {log.read_text() for log in checkout.glob("runs/trainings/*.log")} == expected
 
 
 @pytest.mark.slow

@@ -73,6 +73,11 @@ REFUSED = [
     ],
     (PLAIN, {"encoder_learned_pos": True, "no_token_positional_embeddings": True}, "-positional-emb.*: omit either"),
     (PLAIN, {"share_all_embeddings": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
+    (
+        PLAIN,
+        {"share_all_embeddings": True, "encoder_embed_path": "a", "decoder_embed_path": "b"},
+        "--encoder-embed-path a and --decoder-embed-path b: change one",
+    ),
     (PLAIN, {"share_decoder_input_output_embed": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
     (WEIGHTED, {"branches": 3}, "4 heads .* 3 branches.*: change --branches"),
     (WEIGHTED, {"top_branches": 5}, "--top-branches 5: .* 4"),

@@ -5,6 +5,7 @@ import importlib
 import re
 import runpy
 import shlex
+import sys
 
 import pytest
 import setuptools
@@ -47,6 +48,21 @@ def test_every_file_that_is_read_is_installed(given):
     given = {f"{package.replace('.', '/')}/{name}" for package, names in data for name in names}
     files = (path for path in (PROJECT / "user_dir").rglob("*.*") if path.suffix not in (".py", ".pyc", ".md"))
     assert given == {str(path.relative_to(PROJECT)) for path in files}
+
+
+def test_every_package_that_is_imported_is_required(given):
+    files = (path for folder in ("user_dir", "data-prep") for path in (PROJECT / folder).rglob("*.py"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    imported = {*re.findall(r"^ *(?:from (?=\S+ import )|import )(\w+)", text, re.M)} - sys.stdlib_module_names
+    required = {re.match(r"[\w-]+", line)[0] for line in given["install_requires"] + given["extras_require"]["dev"]}
+    brought = {"fairseq", "numpy", "omegaconf"}  # by fairseq-fixed
+    assert imported - brought - {"prepare", "preparation"} <= {name.replace("-", "_") for name in required}
+
+
+def test_the_extra_of_developers_has_the_others(given):
+    """environment.sh notes these as installed with it."""
+    extras = given["extras_require"]
+    assert {package for extra in extras.values() for package in extra} == {*extras["dev"]}
 
 
 def test_the_description_needs_no_other_file(given):

@@ -52,6 +52,11 @@ def test_a_full_disk_is_named_by_the_folder_that_it_lacks(tmp_path):
             raise OSError(errno.ENOSPC, "No space left on device", f"{folder}/model/bpe")
 
 
+def test_another_file_that_is_missing_is_named_itself(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"'{tmp_path}/x.fr'"):
+        write(tmp_path / "x.en", lambda partial: partial.write_text((tmp_path / "x.fr").read_text()))
+
+
 def test_a_missing_folder_is_named_not_a_temporary_file(tmp_path):
     with pytest.raises(InputError, match=r"nowhere/x.en: there is no folder \S+/nowhere: make it"):
         write(tmp_path / "nowhere/x.en", lambda partial: partial.write_text(""))

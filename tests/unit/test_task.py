@@ -242,16 +242,26 @@ def test_epochs_take_turns_with_several_folders(new_task):
         task.load_dataset("test", epoch=2)
 
 
+def test_the_side_of_bpe_dropout_needs_bpe_dropout(new_task):
+    data = {"data": f"{OLD}/data-bin", "source_lang": "fr", "target_lang": "en", "dataset_impl": "mmap"}
+    task = new_task(**data, train_subset="test", bpe_dropout_side="source")
+    with pytest.raises(InputError, match="--bpe-dropout-side source has no effect without --bpe-dropout: omit it"):
+        task.load_dataset("test")
+
+
 def test_several_folders_have_the_same_words(tmp_path):
     """fairseq spells all of them with the first one's dictionaries, which may have more words at the end."""
     languages = {"source_lang": "fr", "target_lang": "en"}
     cfg = CheckedTranslationConfig(data=f"{OLD}/data-bin:{tmp_path}", **languages)
-    words = (OLD / "data-bin/dict.en.txt").read_text().splitlines(keepends=True)
-    (tmp_path / "dict.en.txt").write_text("".join(f"{line.split()[0]} 1\n" for line in words[:-1]))
-    CheckedTranslationTask.setup_task(cfg)
-    (tmp_path / "dict.en.txt").write_text("".join(words[::-1]))
-    with pytest.raises(InputError, match="dict.en.txt has other words than .*: prepare its data with --like"):
+    for name in ("dict.en.txt", "dict.fr.txt"):
+        words = (OLD / "data-bin" / name).read_text().splitlines(keepends=True)
+        (tmp_path / name).write_text("".join(f"{line.split()[0]} 1\n" for line in words[:-1]))
         CheckedTranslationTask.setup_task(cfg)
+        (tmp_path / name).write_text("".join(words[::-1]))
+        remedy = "prepare its data with --like .*/old_checkpoints "
+        with pytest.raises(InputError, match=f"{tmp_path}/{name} has other words than .*: {remedy}"):
+            CheckedTranslationTask.setup_task(cfg)
+        (tmp_path / name).unlink()
 
 
 def test_translations_in_other_scripts_than_moses_knows(new_task):
@@ -268,18 +278,25 @@ class Criterion(torch.nn.Module):
         pass
 
 
-@pytest.mark.parametrize("several, refused", [(True, DoesNotFit), (False, torch.OutOfMemoryError)])
-def test_a_batch_that_does_not_fit(new_task, monkeypatch, several, refused):
-    """fairseq leaves it out; several processes would wait for each other, also to save crash.pt."""
+FULL = torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    "several, error, refused",
+    [(True, FULL, DoesNotFit), (False, FULL, torch.OutOfMemoryError), (True, RuntimeError("lost"), RuntimeError)],
+)
+def test_a_batch_that_does_not_fit(new_task, monkeypatch, several, error, refused):
+    """fairseq leaves it out; several processes would wait for each other, also to save crash.pt. Other errors stay."""
     assert issubclass(DoesNotFit, InputError) and issubclass(DoesNotFit, RuntimeError)
 
     def full(*args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     monkeypatch.setattr(TranslationTask, "train_step", full)
     monkeypatch.setattr(distributed, "is_initialized", lambda: several)
-    with pytest.raises(refused, match="out of memory|does not fit .*lower --max-tokens"):
+    with pytest.raises(refused, match="out of memory|does not fit .*lower --max-tokens|lost") as found:
         new_task().train_step({}, None, None, None, 0)
+    assert found.type is refused
 
 
 @pytest.mark.parametrize("dummy, expected", [((0, 0, 1), 14), ((0, 1, 1), 7), ((1,), 0)])
@@ -305,7 +322,8 @@ def test_memory_is_logged_in_training(new_task, monkeypatch):
             before = log.get_smoothed_values()["memory_gb"]
             assert 0.2 < resident_memory() / 1e9 - before < 0.35 and held is not None
     own = resident_memory()
-    monkeypatch.setattr(multiprocessing, "active_children", lambda: [argparse.Namespace(pid=os.getpid())] * 2)
+    workers = [argparse.Namespace(pid=pid) for pid in (os.getpid(), os.getpid(), 2**22 + 1)]  # the last one has ended
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: workers)
     assert resident_memory() == pytest.approx(3 * own, rel=0.1)  # with data-loader workers
 
 

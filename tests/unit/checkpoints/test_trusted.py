@@ -6,7 +6,7 @@ from user_dir.checkpoints.trusted import refuse_untrusted
 
 
 @pytest.mark.parametrize(
-    "kind", ["label_smoothed_cross_entropy_with_alignment", "label_smoothed_cross_entropy_with_rdrop"]
+    "kind", ["cross_entropy", "label_smoothed_cross_entropy_with_alignment", "label_smoothed_cross_entropy_with_rdrop"]
 )
 def test_criteria_that_translate(kind):
     refuse_untrusted("checkpoint.pt", {"criterion": {"_name": kind}})

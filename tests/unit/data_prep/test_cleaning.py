@@ -31,6 +31,11 @@ def test_cleaning(pair, reason):
     assert cleaner.dropped == ({reason: 1} if reason else {})
 
 
+@pytest.mark.parametrize("reason", ["too long", "length ratio", "word too long", "duplicate", cleaning.LEAKAGE])
+def test_every_reason_has_a_remedy(reason):
+    assert cleaning.remedy({"empty": 1, reason: 9}).startswith(f"for {reason!r}: ")
+
+
 @pytest.mark.parametrize("ratio", ["1.01", "1.15", "1.2", "1.5", "2.3", "9"])
 def test_a_side_exactly_as_many_times_as_long_is_kept(ratio):
     """As in Moses' clean-corpus-n.perl, which divides."""

@@ -18,12 +18,14 @@ from unit.data_prep.support import TABLE, packed, registry, sentences, write
 
 def test_the_registry_is_as_its_head_and_the_pages_say():
     """Every key is explained, and WMT14's pairs have the usual limits: 175 words, three times the length."""
-    text = Path(prepare.__file__).with_name("corpora.toml").read_text(encoding="utf-8")
+    file = Path(prepare.__file__).with_name("corpora.toml")
+    text = file.read_text(encoding="utf-8")
     head, known = text.partition("\n[")[0], tomllib.loads(text)
     tables = [table for one in known.values() for table in (one, *one["files"].values(), *one["pairs"].values())]
     assert not [key for table in tables for key in table if not re.search(rf"\b{key}\b", head)]
     assert not {"max-length", "max-ratio"} & known["wmt14"].keys()
     assert (prepare.MAX_LENGTH, prepare.MAX_RATIO) == (175, 3)
+    assert corpora.find("wmt14", ("fr", "en"), file).size() == known["wmt14"]["pairs"]["en-fr"]["bytes"] > 10**10
 
 
 def test_segments_of_wmts_test_sets_stay_as_they_are():
@@ -40,6 +42,11 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
     for part in ("train", "valid", "test"):
         columns = [(tmp_path / f"raw/{part}.{name}").read_text().splitlines() for name in ("en", "fr", "attribution")]
         assert columns[0] and all(by_line[by] == (first, second) for first, second, by in zip(*columns))
+    registry(tmp_path / "newer", packed(b""))
+    newer = corpora.find("thing", ("fr", "en"), tmp_path / "newer/registry.toml")
+    assert newer.identity() != corpus.identity()  # so that it is prepared again
+    corpus.entry["columns"].reverse()
+    assert next(corpus.pairs("train")) == ("by 0", *reversed(by_line["by 0"]))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +61,7 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
         ("table = [", "tables = [", "not of the form of a corpus"),
         ("table = [", "texts.test.en = [", "en-fr has no train"),
         ("table = [", "texts = {train = {en = [[]], fr = [[]]}}\ntable = [", "not of the form of a corpus"),
+        ("table = [", "texts = {train = {en = 1, fr = 1}, dev = {en = 1, fr = 1}}\ntable = [", "dev .* one of"),
         ("title =", 'max-length = "100"\ntitle =', "max-length is '100'; .*whole number"),
         ("title =", "max-length = true\ntitle =", "max-length is True"),
         ("title =", 'max-ratio = "x"\ntitle =', "max-ratio is 'x'; .*number"),
@@ -84,21 +92,23 @@ DESCRIBED = "\n".join(f'{{0}}.{name} = "-"' for name in ("title", "licence", "at
 
 
 def test_texts_of_several_files_follow_each_other(tmp_path):
-    """One of them is compressed."""
-    texts = {"a.en": ["1", "2"], "b.en": ["3"], "a.fr": ["un", "deux"], "other": []}
+    """One of them is compressed, also within an archive; files that are not needed are not fetched."""
+    texts = {"a.en": ["1", "2"], "b.en": ["3"], "a.fr": ["un", "deux"]}
     for name, lines in texts.items():
         write(tmp_path / name, lines)
     (tmp_path / "b.fr.gz").write_bytes(gzip.compress("trois\u2028\n".encode()))
-    files = ", ".join(f'"{name}" = {{ url = "-" }}' for name in (*texts, "b.fr.gz"))
+    with tarfile.open(tmp_path / "c.tar", "w") as archive:
+        archive.add(tmp_path / "b.fr.gz", "b.fr.gz")
+    files = ", ".join(f'"{name}" = {{ url = "-" }}' for name in (*texts, "b.fr.gz", "c.tar", "other"))
     (tmp_path / "registry.toml").write_text(f"""
         {DESCRIBED.format("thing")}
         thing.files = {{ {files} }}
         [thing.pairs.en-fr.texts]
-        train = {{ en = [["a.en"], ["b.en"]], fr = [["a.fr"], ["b.fr.gz"]] }}
+        train = {{ en = [["a.en"], ["b.en"], ["b.en"]], fr = [["a.fr"], ["b.fr.gz"], ["c.tar", "b.fr.gz"]] }}
     """)
     corpus = corpora.find("thing", ("fr", "en"), tmp_path / "registry.toml")
     corpus.fetch(tmp_path, tmp_path)
-    assert list(corpus.pairs("train")) == [("1", "un"), ("2", "deux"), ("3", "trois\u2028")]
+    assert list(corpus.pairs("train")) == [("1", "un"), ("2", "deux")] + 2 * [("3", "trois\u2028")]
     write(tmp_path / "a.fr", ["un"])
     with pytest.raises(PreparationError, match="a.en and a.fr have different numbers"):
         list(corpus.pairs("train"))
@@ -129,7 +139,7 @@ def bible(path, books):
 
 def test_verses_of_two_bibles(tmp_path):
     """By their numbers, without notes and marks; not of a chapter that the two divide otherwise."""
-    note = "das Licht <DIV><NOTE>oder: hell</NOTE></DIV>war gut"
+    note = "das <NOTE>ja</NOTE>Licht <DIV><NOTE>oder: hell</NOTE></DIV>war gut"
     german = [["Am Anfang", note], ["Ein Psalm", "Herr, höre"]]
     bible(tmp_path / "de.tgz", {"Mose": german, "Ruth": [["Und es geschah"]]})
     english = [["In the beginning", "it [was] good &lt;[written from Rome.]&gt; &amp; light"], ["LORD, hear"]]

@@ -76,7 +76,8 @@ def test_held_out_files_of_the_user_stay_as_they_are(tmp_path):
     }
     folder = tmp_path / "raw"
     folder.mkdir()
-    counts = extract(corpora.OwnFiles(files, ("en", "fr")), folder, Cleaner(60, 9), None, None)
+    source = corpora.OwnFiles(files, ("en", "fr"))
+    counts = extract(source, folder, Cleaner(60, 9), None, None)
     lines = (folder / "test.en").read_text().split("\n")
     assert lines == ["Hello there!", "", "Hello there!", *(first for first, _ in shared), ""]
     assert "ello there" not in (folder / "train.en").read_text() and "bonjour" not in (folder / "train.fr").read_text()
@@ -85,3 +86,6 @@ def test_held_out_files_of_the_user_stay_as_they_are(tmp_path):
     for code in ("en", "fr"):  # none of them is one of the user's
         valid, given = ((folder / f"{part}.{code}").read_text("utf-8").splitlines() for part in ("valid", "test"))
         assert not {*map(bare, valid)} & {*map(bare, given)}
+    before = source.identity()
+    write(files["test"][1], ["corrected"])
+    assert source.identity() != before  # so that it is prepared again

@@ -19,7 +19,7 @@ PIP_SETTINGS = fetching.pip_settings
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves CONTENT at /file, and an index page at /simple/thing/.
+    """Serves CONTENT at /file, to which /moved leads, and an index page at /simple/thing/.
 
     `cut` ends an answer after so many bytes, `answers` may hold it back.
     """
@@ -39,8 +39,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/simple/thing/":
             links = b'<a href="../../other">thing-1.zip</a> <a href="../../file">thing-1.tar.gz</a>'
             return self.answer(200, links, "text/html")
+        if self.path == "/moved":
+            self.send_response(301)
+            self.send_header("Location", "/file")
+            return self.end_headers()
         if self.path != "/file":
             return self.send_error(404)
+        if self.headers.get("Accept-Encoding") != "identity":  # a compressed answer has other sizes and ranges
+            return self.send_error(406)
         asked = self.headers.get("Range") if self.server.ranges else None
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
         if start == len(CONTENT):
@@ -111,6 +117,10 @@ def test_a_wrong_checksum_is_refused_and_not_kept(server, tmp_path):
     with pytest.raises(PreparationError, match="wrong checksum, sha256 .* instead of"):
         fetching.fetch(other, tmp_path, None)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    file = remote(server.url + "/file")
+    fetching.fetch(file, tmp_path, None).write_bytes(CONTENT[1:])
+    with pytest.raises(PreparationError, match="truncated, .*; delete it"):  # nor is one that was damaged later
+        fetching.fetch(file, tmp_path, None)
 
 
 def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch):

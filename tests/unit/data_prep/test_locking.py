@@ -1,12 +1,14 @@
 """A lock is waited for, and does not survive its process."""
 
+import errno
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 
-from unit.data_prep.support import DATA_PREP, WAITING, start
+from preparation.locking import locked
+from unit.data_prep.support import DATA_PREP, WAITING, start, write
 
 from support import ended, wait_for
 
@@ -45,6 +47,16 @@ def test_a_lock_does_not_survive_its_process(tmp_path):
     killed.wait()
     assert start(HOLDER, tmp_path / ".lock").communicate("")[1] == ""
     wait_for(lambda: ended(worker), seconds=60)
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def unsupported(*arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", unsupported)
+    with locked(tmp_path / "out/.lock", "out"):
+        write(tmp_path / "out/text", ["a"])
+    assert [*(tmp_path / "out").iterdir()] == [tmp_path / "out/text"]
 
 
 def test_ctrl_c_ends_the_waiting_of_a_shell_without_a_word(tmp_path):

@@ -72,6 +72,10 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
     like = ["--train", *texts, "--like", str(tmp_path / "out"), "--output", str(tmp_path / "more"), "--workers", "1"]
     assert prepare.main(like) == 0 and "„" in (tmp_path / "more/tok/train.de").read_text(encoding="utf-8")
 
+    few = [*options, "--max-pairs", "20", "--mirror", str(tmp_path), "--output", str(tmp_path / "few")]
+    assert prepare.main(["iwslt14", *few]) == 0
+    assert (tmp_path / "few/raw/train.de").read_text(encoding="utf-8").count("\n") == 20
+
     given = [*options, "--max-length", "1", "--mirror", str(tmp_path), "--output", str(tmp_path / "none")]
     assert prepare.main(["iwslt14", *given]) == 1
     assert "no train pairs: only " in capsys.readouterr().err

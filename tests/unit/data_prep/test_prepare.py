@@ -1,12 +1,14 @@
 """The command: its list of corpora, and one line for bad files, options, archives, mirrors and full disks."""
 
 import errno
+import gzip
 import itertools
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import prepare
 import pytest
@@ -64,10 +66,12 @@ def assert_refused(outcome, tmp_path, *parts):
         (["tatoeba"], ("pt_BR", "en"), ["no rules for pt_BR", "give pt"]),
         (["tatoeba"], ("hin_Deva", "en"), ["no rules for hin_Deva", "code of two letters"]),
         (["tatoeba"], ("kor", "en"), ["Moses knows ko,", "give ko"]),
+        (["tatoeba"], ("jpn", "en"), ["Moses knows ja,", "give ja"]),
         (["tatoeba", "--lower"], ("fr", "en"), ["unrecognized arguments: --lower"]),
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
         (["tatoeba", "--test", "a", "b"], ("fr", "en"), ["--train"]),
+        (["tatoeba", "--valid", "a", "b", "--mirror", "/nowhere"], ("fr", "en"), ["--valid and --test need --train"]),
         (["--train", "a", "b", "--train", "c", "d"], ("fr", "en"), ["--train is given twice", "cat"]),
         (["--train", "a.en", "a.fr"], ("fr", "en"), ["--train a.en a.fr: the source language is fr", "exchange"]),
         (["--train", "a", "b", "--test", "a.en", "a.fr"], ("fr", "en"), ["--test a.en a.fr"]),
@@ -94,11 +98,22 @@ GOOD = packed(TABLE.encode())
         (packed(b"one\tun\tby 1\ntwo\n"), None, ["table.txt, line 2: fewer columns"]),
         (packed(b"one\tun\tby 1\n\xff\tdeux\tby 2\n"), None, ["table.txt in", "line 2: not valid UTF-8"]),
         (GOOD, '["thing-1.tar.gz", "elsewhere"]', ["holds no file elsewhere"]),
+        (GOOD, '["thing-1.tar.gz", "thing-1/inner.zip", "elsewhere"]', ["inner.zip: holds no file elsewhere"]),
     ],
 )
 def test_bad_archives(capsys, tmp_path, archive, table, parts):
     options = registry(tmp_path, archive, *([table] if table else []))
     assert_refused(run(capsys, tmp_path, *options), tmp_path, *parts)
+
+
+def test_what_a_mirror_has_compressed_is_kept_in_the_given_cache(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    options = registry(tmp_path, packed(b"one\n"))
+    archive = tmp_path / "mirror/thing-1.tar.gz"
+    archive.with_name("thing-1.tar.gz.gz").write_bytes(gzip.compress(archive.read_bytes()))
+    archive.unlink()
+    assert_refused(run(capsys, tmp_path, *options), tmp_path, "table.txt, line 1: fewer columns")
+    assert [*tmp_path.glob("cache/*/thing-1.tar.gz")] and not (tmp_path / "other").exists()
 
 
 def prepared(capsys, tmp_path, pairs, *arguments):
@@ -132,14 +147,14 @@ def test_each_rule_says_what_it_dropped(capsys, tmp_path):
 def test_tokens_stay_as_they_are(capsys, tmp_path):
     """Thai vowel signs, which sacremoses cuts off; and nmt-translate gives back what it was given."""
     pairs = [(f'ผม กิน แอปเปิ้ล {n} ลูก ("ที่")', f"I eat {n} apples , don't I ?") for n in range(200)]
-    options = ["--pretokenised", "--source-lang", "th", "--bpe-operations", "60", "--held-out", "20"]
+    options = ["--pretokenised", "--source-lang", "th_Thai", "--bpe-operations", "60", "--held-out", "20"]
     assert prepared(capsys, tmp_path, pairs, *options)[0] == 0
     out = tmp_path / "out"
-    for language in ("th", "en"):
+    for language in ("th_Thai", "en"):
         for part in ("train", "valid", "test"):
             name = f"{part}.{language}"
             assert (out / "raw" / name).read_text(encoding="utf-8") == (out / "tok" / name).read_text(encoding="utf-8")
-    text = PreparedText(preparation_of(out / "data-bin"), "th", "en")
+    text = PreparedText(preparation_of(out / "data-bin"), "th_Thai", "en")
     for sentence in (pairs[7][0], "แอปเปิ้ล"):
         assert text.decode(text.encode(sentence)) == sentence
     assert prepared(capsys, tmp_path, pairs, *options, "--like", out, "--output", tmp_path / "more")[0] == 0
@@ -180,20 +195,24 @@ def test_a_language_without_rules_of_moses(capsys, tmp_path):
     german = ["--held-out", "60", "--source-lang", "deu"]
     status, _, warnings = prepared(capsys, tmp_path, sentences(400), *german)
     assert status == 0 and re.fullmatch(r"warning: Moses has no rules .* for deu; .*\bde, .*\bko, .*\n", warnings)
-    assert prepared(capsys, tmp_path, sentences(400), *german, "--pretokenised")[2] == ""
+    bavarian = ["--source-lang", "bar"]  # of the same texts, of which other files are to be made
+    assert prepared(capsys, tmp_path, sentences(400), *german, *bavarian, "--pretokenised")[2] == ""
 
 
-def test_texts_that_would_be_replaced(capsys, tmp_path):
+def test_texts_that_would_be_replaced(capsys, tmp_path, monkeypatch):
     """Those of an earlier preparation in the same folder."""
     pairs = [(f"a{number} b", f"c{number} d") for number in range(200)]
     assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
     texts = ["--train", tmp_path / "b.en", tmp_path / "a.fr", "--held-out", "20", "--bpe-operations", "9"]
     assert run(capsys, tmp_path, *texts, langs=("en", "fr"))[0] == 0
     assert (tmp_path / "out/data-bin/train.en-fr.en.bin").exists()  # by its name fairseq-train knows the direction
+    assert preparation_of(tmp_path / "out/data-bin").languages == ("en", "fr")
     raw = tmp_path / "out/raw"
     before = (raw / "train.fr").read_text()
-    status, said = run(capsys, tmp_path, "--train", raw / "train.fr", raw / "train.en")
-    assert status == 1 and "raw/train.fr is a file of --output" in said and (raw / "train.fr").read_text() == before
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, Path()):  # of --output, also as seen from the current folder
+        status, said = run(capsys, folder, "--train", raw / "train.fr", raw / "train.en")
+        assert status == 1 and "raw/train.fr is a file of --output" in said and (raw / "train.fr").read_text() == before
 
 
 def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):
@@ -233,11 +252,13 @@ def test_no_disk_space(capsys, tmp_path, monkeypatch):
     assert_refused(run(capsys, tmp_path, *options), tmp_path, "no disk space left")
 
 
-def test_list(capsys):
+def test_list(capsys, tmp_path):
     assert prepare.main(["--list"]) == 0
     listing = capsys.readouterr().out
     expected = "tatoeba:|en-fr, en-es (either direction)|CC BY 2.0 FR|tatoeba.org|multi30k:|de-en"
     assert not [words for words in expected.split("|") if words not in listing]
+    assert prepare.main(["--list", *registry(tmp_path, GOOD)]) == 0
+    assert capsys.readouterr().out.startswith("thing: A thing\n")
 
 
 def test_nobody_reads_the_output():
@@ -245,3 +266,12 @@ def test_nobody_reads_the_output():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == ("", 141)
+
+
+def test_ctrl_c_has_a_status_that_ends_a_shells_loop(capsys, monkeypatch):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare, "prepare", interrupted)
+    assert prepare.main([]) == 130
+    assert capsys.readouterr().err == "prepare.py: interrupted; run the command again to continue\n"

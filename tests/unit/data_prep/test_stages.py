@@ -86,11 +86,12 @@ def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path, monkeypatch):
     assert [*json.loads((tmp_path / "out/manifest.json").read_text())["stages"]] == ["raw"]
 
 
-def test_folders_of_others_are_not_replaced(tmp_path):
-    write(tmp_path / "raw" / "thesis.tex", ["precious"])
+@pytest.mark.parametrize("stage", stages.ORDER)
+def test_folders_of_others_are_not_replaced(tmp_path, stage):
+    write(tmp_path / stage / "thesis.tex", ["precious"])
     with pytest.raises(PreparationError, match="choose another --output"):
         Recorder(tmp_path).run()
-    assert (tmp_path / "raw" / "thesis.tex").exists()
+    assert (tmp_path / stage / "thesis.tex").exists()
 
 
 def test_a_link_is_refused_before_the_work(tmp_path):

@@ -157,6 +157,8 @@ def test_the_command(bank, tmp_path, capsys):
     assert capsys.readouterr().out.count("nothing to do") == 5
     assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1", "--max-pairs", "7"]) == 0
     assert len(set(lines(out, "bpe/train.words"))) == 7 and len(lines(out, "bpe/test.words")) == 10
+    write(tmp_path / "test", ["( (S (-NONE- *)) )"])  # read again, and without words
+    assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1", "--max-pairs", "7"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_what_the_command_refuses(bank, tmp_path, capsys, changed, parts):
     assert all(part in message for part in parts) and not (tmp_path / "out").exists()
 
 
-def test_the_sample(tmp_path):
+def test_the_sample(tmp_path, monkeypatch):
     trees = sample_treebank.trees(2000)
     assert trees[:50] == sample_treebank.trees(50)  # the same each time
     pairs = list(linearised(write(tmp_path / "all.mrg", trees)))
@@ -191,6 +193,10 @@ def test_the_sample(tmp_path):
     assert not [symbol for symbol in symbols if "/" in symbol]
     assert all(text in "".join(trees) for text in ("(-NONE- *T*-1)", "NP-SBJ", "PP-LOC", "\n  "))
     assert max(len(words.split()) for words, _ in pairs) == sample_treebank.LONGEST
+    monkeypatch.setattr(sample_treebank, "SIZES", {"train": 6, "valid": 2, "test": 4})
+    sample_treebank.write_parts(tmp_path)
+    parts = ["".join(trees[:6]), "".join(trees[6:8]), "".join(trees[8:12])]
+    assert [(tmp_path / f"{part}.mrg").read_text() for part in ("train", "valid", "test")] == parts
 
 
 @pytest.mark.parametrize("option, status", [("--help", 0), ("--output", 1)])

@@ -102,6 +102,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     many = started(*named, "--dry-run", cwd=tmp_path, PAIRS="100000").stdout  # to continue a model of so many pairs
     assert "vaswani_transformer_iwslt_de_en" in many and "--encoder-normalize-before" not in many
     assert "--save-interval-updates" not in many  # an epoch of this text is short
+    folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", many)[1])
+    assert len(folders) == 6
     wrong = started(*texts, "--dry-run", PAIRS="1e5")
     assert (
         wrong.returncode == 1 and wrong.stderr == "own-data.sh: PAIRS is 1e5: give a whole number from 1 to 999999999\n"

@@ -124,9 +124,9 @@ def test_a_family_that_is_added_needs_no_shell(tmp_path):
     python = 'python() { [ "$1" = -m ] || command python "$@"; }\n'  # no comparison at the end
     (examples / "install/environment.sh").write_text(f"project={tmp_path}\n{python}")
     (examples / "quickstart.sh").write_text("#!/bin/sh\necho $ARCH\n")
-    done = bash(examples / "compare.sh", env={"SEEDS": "1 2"})
+    done = bash(examples / "compare.sh")  # with three seeds
     trained = [line for line in done.stdout.splitlines() if not line.startswith("# ====")]
-    assert trained == [f"{family}_tiny" for family in (*FAMILIES, "new_transformer") for _ in range(2)]
+    assert trained == [f"{family}_tiny" for family in (*FAMILIES, "new_transformer") for _ in range(3)]
 
 
 @pytest.mark.parametrize("gpus", ["0", "1"])
@@ -142,8 +142,10 @@ def test_the_quickstart_is_a_recipe(tmp_path):
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
     assert option(text, "--last") == "4" and "--seed 7\n" in text and "--arch relative_transformer_tiny " in text
     assert "--disable-validation" in text
-    text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples, VALIDATE=40)
+    bible = {"CORPUS": "bible", "SOURCE": "de"}
+    text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples, VALIDATE=40, **bible)
     assert "--disable-validation" not in text and option(text, "--save-interval-updates") == "40"
+    assert "prepare.py bible --source-lang de " in text and "--output data/bible.de-en " in text
     assert text.count("--beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50") == 2
     few = plan("quickstart.sh", examples=examples, PAIRS=300)  # not in place of the whole corpus
     assert "--output data/tatoeba.fr-en.300 " in few and "--max-pairs 300\n" in few
@@ -169,6 +171,7 @@ def test_other_hosts_only_train():
     text = plan("wmt14.sh", NODES=2, NODE_RANK=1, GPUS=8, MASTER_ADDR="first", MASTER_PORT=1234)
     assert steps_of(text) == ["train", "to compare with"]
     assert "--node-rank 1" in text and "--master-addr first --master-port 1234" in text and "train.1.log" in text
+    assert "\nawait_precision runs/" in text  # that of the first host
 
 
 def test_slurm(tmp_path):

@@ -51,9 +51,10 @@ def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
     lines = [LINE.replace("100.0", f"{wps}").format(update=wps, wall=wps) for wps in (10, 100, 110)]
     devices = [f"training on {number} devices (GPUs/TPUs)\n" for number in (1, 4)]
     ends = [f"Stopping training due to num_updates: {n} >= max_update: {n}" for n in (50, 110)]
+    ends += ["early stop since valid performance hasn't improved for last 10 runs"]
     log.write_text("".join([*devices, *lines, *(f"{end}\n" for end in ends)]))
     found = record.training(log)
-    assert found["processes"] == 4 and found["words_per_second"] == 100 and found["ended"] == ends[1]
+    assert found["processes"] == 4 and found["words_per_second"] == 100 and found["ended"] == ends[-1]
 
 
 def test_a_log_without_a_line_of_training(tmp_path):

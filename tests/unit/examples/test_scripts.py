@@ -67,6 +67,22 @@ def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
     assert [path.name for path in (tmp_path / "here").iterdir()] == [".git"]
 
 
+def test_options_are_compared_again_after_the_wait_for_another_run(tmp_path):
+    """It may have been trained with other ones meanwhile."""
+    defined = definitions("fail", "options", "refuse_unwritable", "refuse_another_run", "open_run")
+    meanwhile = "lock() { echo data --lr 1 > $1/options; touch $1/trained; }"
+    settings = f"run={tmp_path} data=data training=(--lr 2) further=() host=0 dry_run="
+    done = bash("-euc", f"{defined}\n{meanwhile}\n{settings}\nopen_run")
+    assert done.returncode == 1 and "contains a run with other options" in done.stderr
+
+
+def test_as_many_gpus_as_torch_can_use(tmp_path):
+    settings = f"run={tmp_path} torch_version=2 older_gpus=; python() {{ echo 1; }}"
+    calls = "for GPUS in 1 2; do (check_training) && echo $GPUS; done"
+    done = bash("-uc", f"{definitions('fail', 'check_training')}\n{settings}\n{calls}")
+    assert done.stdout == "1\n" and "GPUS is 2, and torch can use 1 on this host" in done.stderr
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_step_that_has_handled_ctrl_c_ends_a_loop_of_the_shell():
     words = [sys.executable, EXAMPLES / "shared/supervise.py", "bash", "-c", "exit 130"]
@@ -125,9 +141,10 @@ def test_settings_of_a_users_shell(tmp_path):
         env = {"GPUS": "0"}
         plain, other = (bash(f"examples/{recipe}", "--dry-run", env=e, cwd=PROJECT) for e in (env, env | settings))
         assert other.returncode == 0 and other.stdout == plain.stdout
-    script = f". '{EXAMPLES}/shared/supervised.sh'; echo x > settings; echo ${{PYTHONSAFEPATH-none}}"
+    show = "echo ${PYTHONSAFEPATH-none} $(printenv PYTHONUTF8)"
+    script = f". '{EXAMPLES}/shared/supervised.sh'; echo x > settings; {show}"
     done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "none 1\n"), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_scores(tmp_path):
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["prepare", "scan_jump", ".", "."], "has none of addprim_jump.train"),
+        (["prepare", "scan_jump", ".", "."], "has none of addprim_jump.train, add_prim_split/tasks_train_addprim_jump"),
         (["prepare", "sort", "."], "sequences.py prepare TASK"),
         (["prepare", "reverse", "a", "b"], "sequences.py prepare TASK"),
     ],

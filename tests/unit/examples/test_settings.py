@@ -62,6 +62,7 @@ def test_the_published_settings(recipe, target):
     if recipe == "multi30k_published.sh":
         language = target or "de"
         assert f"/data/multi30k-en-{language}\n" in text and f"--target-lang {language} " in text
+        assert f"/data/multi30k-en-{language}\n" in plan(recipe, SOURCE=language, TARGET="en")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -196,7 +197,8 @@ def test_parsing(family, tmp_path):
     for size, merges, dropout, warmup in (("base", 16000, 0.2, 16000), ("big", 32000, 0.1, 4000)):
         parsed = {"PARSED": "."} if size == "big" else {}
         text = plan("parsing.sh", FAMILY=family, TREEBANK=".", **parsed, cwd=tmp_path)
-        assert f" --train {tmp_path}/02 {tmp_path}/03 " in text and f" --valid {tmp_path}/22 --test" in text
+        sections = " ".join(f"{tmp_path}/{section:02}" for section in range(2, 22))
+        assert f" --train {sections} " in text and f" --valid {tmp_path}/22 --test {tmp_path}/23 " in text
         assert shape in text and "--beam 21 --lenpen 0.3 --max-len-a 1 --max-len-b 300" in text
         assert option(text, "--dropout") == str(dropout) and option(text, "--bpe-operations") == str(merges)
         assert float(option(text, "--lr")) == pytest.approx(0.5 * 1024**-0.5 * warmup**-0.5, rel=5e-3)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -109,8 +110,9 @@ def test_a_group_like_one_that_is_like_another(tmp_path, monkeypatch):
 
 def test_a_mirror_is_for_the_groups_that_have_one(tmp_path, monkeypatch):
     """The quickstart would look there for its own corpus, and own-data.sh refuses it."""
+    monkeypatch.chdir(tmp_path)  # recipes run in the project
     for group, folder in (({**GROUP, "mirror": "{FAMILY}"}, "one"), (GROUP, None)):
-        variables, _ = tables.trainings_of("group", {"group": group})[0].command(tmp_path)
+        variables, _ = tables.trainings_of("group", {"group": group})[0].command(pathlib.Path())
         assert variables.get("MIRROR") == (folder and str(tmp_path / folder)) and variables["GPUS"] == "0"
     monkeypatch.setenv("GPUS", "1")
     assert tables.trainings_of("group", {"group": GROUP})[0].command(None)[0]["GPUS"] == "1"
@@ -183,6 +185,24 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
         with pytest.raises(SystemExit, match=f"tables.py: .*group.de.one.1.json .*{words}"):
             tables.main()
     assert page.read_text() == text
+
+
+def test_outdated_pages_are_written_or_only_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
+    monkeypatch.setattr(tables, "PROJECT", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
+    pages = [tmp_path / name for name in ("README.md", "examples/page.md", "tests/benchmarks/README.md")]
+    for page in pages:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("<!-- table group -->\nold\n<!-- end -->\n")
+    monkeypatch.setattr(sys, "argv", ["tables.py", "--check"])
+    with pytest.raises(SystemExit, match="README.md, examples/page.md, tests/benchmarks/README.md: older than"):
+        tables.main()
+    assert all("\nold\n" in page.read_text() for page in pages)
+    monkeypatch.setattr(sys, "argv", ["tables.py"])
+    tables.main()
+    assert all(tables.EMPTY in page.read_text() for page in pages)
 
 
 def test_the_table_of_families(tmp_path):

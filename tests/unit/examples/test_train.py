@@ -68,6 +68,13 @@ def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
     assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
 
 
+def test_the_last_report_is_shown(tmp_path):
+    job = argparse.Namespace(training=argparse.Namespace(name="row.1"), log=tmp_path / "row.1.log")
+    reports = ("10 of 90: loss 3, 100 words/s, 1 s", "20 of 90: loss 2, 200 words/s, 2 s", "20 of 90: valid loss 4.5")
+    job.log.write_text("".join(f"update {report}\n" for report in reports))
+    assert train.Running.progress(job) == "row.1: 20 of 90, 200 words/s, valid 4.5"
+
+
 def test_a_pattern_names_trainings(monkeypatch, capsys):
     row = {"recipe": "a.sh", "families": ["one", "other"], "seeds": [1, 2]}
     monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})

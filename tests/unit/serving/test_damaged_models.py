@@ -94,6 +94,9 @@ def prepared(**preparation):
         (spoilt(model__encoder={"embed_path": "/dev/zero"}), "encoder .*/dev/zero.*: do not use it"),
         (spoilt(model__encoder_embed_dim=10**9), "encoder_embed_dim 1000000000, "),
         (spoilt(model__max_source_positions=10**9), "max_source_positions 1000000000, "),
+        (spoilt(model__max_target_positions=2**20 + 1), "max_target_positions 1048577, "),
+        (spoilt(model__relative_distance=10**9), "relative_distance 1000000000, "),
+        (spoilt(model__branches=10**9), "branches 1000000000, "),
     ],
 )
 def test_bad_input(files, spoil, words, capsys):

@@ -66,6 +66,7 @@ def test_sentences_are_translated_one_by_one(files):
         ("ja", ["私は学生です。", "元気ですか？"]),
         ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
         ("sv", ["Han var trött.", "”Kom!”", "sade hon."]),
+        ("sv", ["Han kom.", "Hon gick. ”"]),
         ("nl", ["Hij was moe.", "'s Avonds sliep hij."]),
         ("hy", ["Ինչպե՜ս է։"]),
         ("xx", ["It rains.", "A last one of J. S."]),
@@ -86,6 +87,7 @@ def test_where_sentences_end(tmp_path, language, sentences):
     [
         ("fr", "Elle dit : « L'eau, c'est 100 % bleu ! »"),
         ("hi", "क्\u200dया वह १०:३० आता है? वह आता है।"),
+        ("hi", "राम गया॥ वह आता है॥"),
         ("ar", "12٬345 و ٣٫٥٪"),
         ("ca", "El col·legi paral·lel"),
         ("ur", "وہ آتا ہے۔ کیا؟"),
@@ -130,9 +132,20 @@ def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, ex
 
 
 def test_text_is_composed_as_by_data_prep():
-    text = "\u2067re\u0301su\u00adme\u00ad\u0301\u2069 \u00a0 \ufeffe\u200f"
+    text = "\u061c\u200e\u202a\u202e\u2060\u2066\u2067re\u0301su\u00adme\u00ad\u0301\u2069 \u00a0 \ufeffe\u200f"
     assert tidied(text) == tidy(text) == "r\u00e9sum\u00e9 e"
-    assert lowered("IRAK İ", "tr") == tokenise_lines(["IRAK İ"], "tr_TR", True, False, False)[0] == "ırak i"
+    for language in ("az", "tr"):
+        lower = tokenise_lines(["IRAK İ"], f"{language}_{language.upper()}", True, False, False)[0]
+        assert lowered("IRAK İ", language) == lower == "ırak i"
+
+
+def test_a_limited_number_of_words_is_cached(tmp_path, monkeypatch):
+    monkeypatch.setattr("user_dir.preparation.REMEMBERED", 2)
+    write_preparation(tmp_path / "data-bin", ("fr", "en"))
+    text = PreparedText(preparation_of(tmp_path / "data-bin"), "fr", "en")
+    for word in ("un", "deux", "trois", "quatre", "cinq"):
+        text.encode(word)
+    assert 0 < len(text.codes.cache) <= 3
 
 
 def test_a_quotation_at_the_end_is_normalised_as_by_data_prep(tmp_path):

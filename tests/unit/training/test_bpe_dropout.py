@@ -52,7 +52,8 @@ def test_each_side_has_its_own_codes_and_dictionary(tmp_path):
     write_preparation(tmp_path / "data-bin", ("xx", "yy"), separate=True)
     (tmp_path / "bpe/codes.yy").write_text("#version: 0.2\na b</w>\n")
     one, other = Dictionary(), Dictionary()
-    cfg = CheckedTranslationConfig(data=str(tmp_path / "data-bin"), source_lang="xx", target_lang="yy", bpe_dropout=0.1)
+    data = f"{tmp_path}/data-bin:elsewhere/data-bin"  # what lies beside the first of several folders
+    cfg = CheckedTranslationConfig(data=data, source_lang="xx", target_lang="yy", bpe_dropout=0.1)
     found = with_bpe_dropout([], CheckedTranslationTask(cfg, one, other)).segmenters
     assert found["source"].dictionary is one and found["target"].dictionary is other
     assert [("a", "b</w>") in found[side].codes.bpe_codes for side in ("source", "target")] == [False, True]

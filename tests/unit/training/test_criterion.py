@@ -63,10 +63,12 @@ def test_loss_and_gradients_are_fairseqs(build, both, sample, monkeypatch, share
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_options(build, both, sample, smoothing, sentence_avg, scale):
-    """Gradients of the criterion, and of a loss that is scaled before its derivative is taken."""
+    """Gradients of the criterion, and of a loss that is scaled before its derivative is taken; a frozen projection."""
     model = build("vaswani_transformer_base")
     options = {"label_smoothing": smoothing, "sentence_avg": sentence_avg}
-    assert_same(*(outcome(loss_of, model, sample, scale) for loss_of in both(**options)), 1e-5)
+    for learns in (True, False):
+        model.decoder.output_projection.weight.requires_grad_(learns)
+        assert_same(*(outcome(loss_of, model, sample, scale) for loss_of in both(**options)), 1e-5)
 
 
 def test_accuracy(build, both, sample):

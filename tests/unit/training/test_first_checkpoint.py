@@ -104,6 +104,10 @@ def test_the_same_model_from_another_architecture_and_an_older_file(built):
     for backend in ("legacy_ddp", "fully_sharded"):
         with pytest.raises(InputError, match="tiny --restricted-attention encoder.: with --restricted-attention none"):
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=backend), stock)
+    weighted, options = built("weighted_transformer_tiny", {})
+    older = {name: x for name, x in weighted.state_dict().items() if not name.endswith("bias_count")}
+    state = {"model": older, "cfg": {"model": options}}
+    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), weighted)
 
 
 def test_the_option_of_a_variant(built, monkeypatch):
@@ -153,6 +157,7 @@ def test_an_average_is_not_continued(saved, new_task):
         ({}, "checkpoint_9_100.pt", None),
         ({}, "checkpoint8.pt", None),
         ({"restore_file": "run/c.pt"}, "checkpoint_last.pt", None),  # back to an earlier one
+        ({"restore_file": "run/../run/c.pt"}, "checkpoint_last.pt", None),
         ({"restore_file": "run/c.pt"}, "checkpoint9.pt", "--restore-file: run/checkpoint9.pt"),
         ({"restore_file": LAST}, "checkpoint_9_101.pt", None),  # a kill may have come between the two
         (
@@ -186,6 +191,11 @@ def test_an_average_is_not_continued(saved, new_task):
             "--finetune-from-model has no effect with --continue-once: omit one",
         ),
         ({"restore_file": LAST, "stop_time_hours": 9}, "a.pt", None),
+        (
+            {"restore_file": LAST, "finetune_from_model": "c.pt", "stop_time_hours": 9},
+            "a.pt",
+            "--finetune-from-model: c.pt: fairseq would count its 0.11 hours",
+        ),
         ({"max_update": 101}, "a.pt", None),
         ({"max_update": 100}, "a.pt", "--max-update 100: .*c.pt has done 100 updates already: give a larger number"),
         ({"max_update": 100, "reset_optimizer": True}, "a.pt", None),

@@ -223,6 +223,9 @@ def test_another_file_of_other_processes(prepare, tmp_path, option):
     torch.save(state(4, 1), tmp_path / "checkpoint_last.pt")  # --continue-once has no effect any more
     prepare(task=task, continue_once=str(tmp_path / "two.pt"))
     assert task.get_batch_iterator is len
+    torch.save(state(3) | {"cfg": {}}, tmp_path / "unknown.pt")  # another program's, perhaps
+    prepare(str(tmp_path / "unknown.pt"), task)
+    assert task.get_batch_iterator is len
 
 
 def test_fairseqs_copy_is_whole_at_any_time(tmp_path):

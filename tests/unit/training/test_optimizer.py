@@ -100,6 +100,7 @@ def test_clipping_is_fairseqs(limit, aggregate):
     """No clipping, some, and a limit above the norm; also of a norm that a function makes of the process's own."""
     ours, theirs = Branched(), Branched()
     for model in (ours, theirs):
+        model.unused = torch.nn.Parameter(torch.ones(2))  # as a layer that --encoder-layerdrop leaves out
         model.loss(1).backward()
     norm = fused_adam(ours).clip_grad_norm(limit, aggregate)
     expected = clip_grad_norm_([*theirs.parameters()], limit, aggregate)
@@ -131,6 +132,9 @@ def test_divergence_is_said_with_update_and_parameter(build, value):
     with pytest.raises(InputError, match=r"^update 2: .* decoder.layers.1.fc2.weight .* 1.0e\+20: lower --lr"):
         optimizer.clip_grad_norm(1.0)
     assert not fused_adam(model, amp=True).clip_grad_norm(0.0).isfinite()  # goes on with a smaller scale of the loss
+    model.decoder.layers[1].fc2.weight.data[3, 5] = math.nan
+    with pytest.raises(InputError, match="^update 1: .* decoder.layers.1.fc2.weight has values of up to inf: lower"):
+        fused_adam(model).clip_grad_norm(1.0)
 
 
 # κ and α

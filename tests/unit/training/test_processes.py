@@ -1,11 +1,15 @@
-"""The end of a training's threads."""
+"""The end of a training's threads, and settings for several processes."""
 
+import argparse
 import itertools
 import time
 
+import pytest
 from fairseq.data.iterators import BufferedIterator
+from torch import distributed
 
-from user_dir.training.processes import stop_loading
+from user_dir.errors import InputError
+from user_dir.training.processes import refuse_processes, stop_loading
 
 
 class Batches:
@@ -24,3 +28,12 @@ def test_no_thread_loads_while_python_ends():
     began = time.monotonic()
     stop_loading()
     assert not batches._consumer.is_alive() and time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("backend", ["c10d", "pytorch_ddp"])
+@pytest.mark.parametrize("cpu", [True, False])
+def test_processes_on_cpus_need_another_backend(monkeypatch, cpu, backend):
+    """Also without --cpu where there is no GPU."""
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    with pytest.raises(InputError, match=f"--ddp-backend {backend} needs GPUs .*: on CPUs add --ddp-backend legacy"):
+        refuse_processes(argparse.Namespace(cpu=cpu, ddp_backend=backend))

@@ -1,6 +1,7 @@
 """Checkpoints keep the count of --patience and the clock. Validation on a sample is tested here, too."""
 
 import logging
+import sys
 import types
 
 import numpy as np
@@ -66,6 +67,13 @@ def options(tmp_path):
         return OmegaConf.create({"checkpoint": checkpoint, "optimization": {"max_epoch": 0}, "dataset": dataset})
 
     return options
+
+
+@pytest.mark.parametrize("name", ["__main__", "__mp_main__", "fairseq_cli.train"])
+def test_the_module_that_counts(monkeypatch, name):
+    """That of python -m fairseq_cli.train, of a process that it starts, of fairseq-train."""
+    monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(should_stop_early=len))
+    assert len in restarts.counters()
 
 
 def test_the_count_goes_on(counter, options):
