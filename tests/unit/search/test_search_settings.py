@@ -81,8 +81,8 @@ def test_the_commands_take_them(run, monkeypatch, tmp_path, capsysbinary):
     translate.main([str(path), "w1 w2", *data, "--beam", "2", "--lenpen", "0"])
     picture = ["--sentence", "w1 w2", "--output", str(tmp_path / "a.html")]
     plot_attention.main([str(path), *data, *picture])
-    plot_attention.main([str(path), *data, *picture, "--lenpen", "2"])
-    assert seen == [KEPT, {**KEPT, "beam": 2, "lenpen": 0}, KEPT, {**KEPT, "lenpen": 2}]
+    plot_attention.main([str(path), *data, *picture, "--beam", "2", "--lenpen", "2"])
+    assert seen == [KEPT, {**KEPT, "beam": 2, "lenpen": 0}, KEPT, {**KEPT, "beam": 2, "lenpen": 2}]
 
 
 def test_n_best_of_the_beam_that_is_used(run, capsysbinary):

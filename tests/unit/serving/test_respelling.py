@@ -32,6 +32,7 @@ def respelled(tmp_path):
         (LOWER, "Il Fait", "il fait"),  # of lower-cased text
         (LOWER, "ÉtÉ", "ete"),
         (LOWER + "é", "ÉtÉ", "été"),
+        (LOWER + "é", "e\u0301te\u0301", "été"),  # composed
         (LOWER + "É", "É", "É"),
         (LOWER + "’", "l'eau", "l’eau"),
         (LOWER + "–", "a — b ‐ c", "a – b – c"),

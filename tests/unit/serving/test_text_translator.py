@@ -22,7 +22,8 @@ def test_a_text_too_long_is_cut_where_it_hurts_least(files):
     translator = Translator(files()[0])
     assert translator.longest == 1023
     translator.longest = 5
-    assert translator.pieces("a b . c d e f g") == ["a b .", "c d e f g"]  # after a sentence
+    for end in ".!?।॥۔؟።፧։。！？":
+        assert translator.pieces(f"a b {end} c d e f g") == [f"a b {end}", "c d e f g"]  # after a sentence
     assert translator.pieces("a b c d@@ e@@ f g") == ["a b c", "d@@ e@@ f g"]  # after a word
     assert translator.pieces("a@@ b@@ c@@ d@@ e@@ f@@ g") == ["a@@ b@@ c@@ d@@ e@@", "f@@ g"]  # anywhere
     assert translator.pieces("a b c d e") == ["a b c d e"] and translator.pieces("") == []

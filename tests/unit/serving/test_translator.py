@@ -89,6 +89,8 @@ def test_ensemble(files):
     total = (sum(p) / 2).log().gather(1, target[:, None]).sum().item()
     assert mixed.search(rows)[0][0].score == pytest.approx(total / math.log(2) / len(target), rel=1e-4)
     assert mixed.search(rows)[0][0].text != alone.search(rows)[0][0].text
+    change(other, model__max_source_positions=41)
+    assert Translator(path, other).longest == 40, "what both models take"
 
 
 def test_moved_data(files, tmp_path):
@@ -101,9 +103,12 @@ def test_moved_data(files, tmp_path):
     assert Translator(path, data=data).translate(texts) == expected
     assert Translator(str(path), data=str(data)).translate(texts) == expected
     other, _ = files(name="other.pt")
+    (tmp_path / "link").symlink_to(data)
+    change(path, task__data=f"{tmp_path / 'link'}{os.pathsep}nowhere")  # the first of several folders
+    assert Translator(path, other).data == tmp_path / "link"
     (tmp_path / "another").mkdir()
     change(path, task__data=str(tmp_path / "another"))
-    with pytest.raises(InputError, match="another.* and .*other.pt on .*data-bin: name"):
+    with pytest.raises(InputError, match="checkpoint.pt was trained on .*another and .*other.pt on .*data-bin: name"):
         Translator(path, other)
     change(path, task__data=None)
     with pytest.raises(InputError, match=r"training data: name"):
@@ -123,7 +128,7 @@ def test_precision(files):
     assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
     stock, _ = files("transformer", name="stock.pt")
     with pytest.raises(InputError, match="autocast bf16 .*stock.pt.*: omit it"):
-        Translator(stock, autocast="bf16")
+        Translator(path, stock, autocast="bf16")
 
 
 def test_data_on_another_disk(files, tmp_path):
@@ -196,6 +201,9 @@ def test_several_processes(files, monkeypatch):
     limits = lambda rows, _, limit: [[{"tokens": row, "score": torch.tensor(1.0 * limit)}] for row in rows]  # noqa: E731
     monkeypatch.setattr(several, "beam_search", limits)
     assert several.search(["w1"] * 30)[0][0].score == pytest.approx(2000 / math.log(2)), "of 6,000 subwords for all"
+    assert Translator(path, device="meta", processes=4).processes == 1, "as on a GPU, which a fork cannot use"
+    monkeypatch.setattr("user_dir.serving.translator.sys", argparse.Namespace(platform="darwin"))
+    assert Translator(path, processes=4).processes == 1
 
 
 def test_a_process_that_may_not_fork_translates_alone(files, monkeypatch):
@@ -214,6 +222,9 @@ def test_a_batch_that_does_not_fit(files, monkeypatch, said):
 
     monkeypatch.setattr(translator.task, "inference_step", full)
     with pytest.raises(InputError, match="does not fit into memory: lower --max-tokens"):
+        translator.translate(["w1"])
+    said = "index out of range"  # another fault is not hidden
+    with pytest.raises(RuntimeError, match=f"^{said}$"):
         translator.translate(["w1"])
 
 

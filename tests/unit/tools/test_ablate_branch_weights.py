@@ -75,12 +75,13 @@ def loss_by_equation(model, sentences):
 
 def test_table(subset, capsys):
     model, path, data, sentences = subset()
+    (path.parent / "search.json").write_text('{"beam": 2}')
     ablation.main([str(path), "--data", str(data), "--seeds", "1", "2"])
     _, *rows, settings = capsys.readouterr().out.splitlines()
     cells = re.compile(r"(.+?) +([\d.]+) +([\d.]+) +([\d.]+)")
     names, _, losses, _ = zip(*(cells.fullmatch(row).groups() for row in rows))
     assert names == ("learned", "uniform (1/M)", "random, seed 1", "random, seed 2")
-    assert "11 sentences" in settings and "tok:13a" in settings
+    assert "11 sentences, beam 2, length penalty 1" in settings and "tok:13a" in settings
     for loss, draw in zip(losses, (None, ablation.uniform, ablation.random(1), ablation.random(2))):
         for block in branched_blocks(model).values() if draw else []:
             ablation.replace(block, draw)
@@ -120,6 +121,16 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
         expected = BLEU(lowercase=lowercase).corpus_score(found, [[text.capitalize() for text in texts]]).score
         assert f"case:{'lc' if lowercase else 'mixed'}" in settings and "tok:13a" in settings
     assert 20 < bleu < 95 and bleu == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("tokenise, tokens", [(True, "13a"), (False, "none")])
+def test_a_reference_that_is_named(subset, tokenise, tokens):
+    """It is text as published, or in tokens if the data are."""
+    _, path, data, sentences = subset(tokenise=tokenise)
+    named = (data.parent / "raw/test.tgt").rename(data.parent / "named")
+    args = argparse.Namespace(reference=named, subset="test")
+    metric, references = ablation.scoring(Translator(path, data=data), sentences, args)
+    assert references == named.read_text().splitlines() and metric.tokenizer_signature == tokens
 
 
 def test_an_unknown_word_of_the_reference_matches_nothing(subset, dictionary):

@@ -28,7 +28,7 @@ def comparison(files):
 
     def comparison(*options):
         places = ["--reference", files.reference, "--output", files.folder / "report"]
-        compare.main([*map(str, [*options, *places])])
+        compare.main([*map(str, [*places, *options])])
         assert (files.folder / "report.png").read_bytes().startswith(b"\x89PNG")
         assert {path.name for path in files.folder.glob("report*")} == {"report.md", "report.png"}
         return (files.folder / "report.md").read_text()
@@ -142,7 +142,8 @@ def test_repeats_do_not_lower_p(comparison, files, test):
 def test_other_baseline_and_lengths(comparison, files, cells):
     source = files.write("test.fr", ["un deux"] * 60 + ["un"] * 60)
     systems = ["--system", "a", files.plain(0.4, 1), "--system", "b", files.plain(0.2, 1)]
-    text = comparison(*systems, "--baseline", "b", "--lengths-of", source)
+    output = files.folder / "report.md"  # the ending of one of the files
+    text = comparison(*systems, "--baseline", "b", "--lengths-of", source, "--output", output)
     assert differences(text, "a")["sacreBLEU"][0].startswith("-") and not differences(text, "b")
     assert "these 3 differences" in text and "With one seed" in text and "bootstrap, one-sided" in text
     assert cells(text, "1")[0] == cells(text, "2")[0] == "60"
@@ -234,8 +235,10 @@ def test_the_records_of_the_runs(comparison, files, precision, other, differs):
 
 
 def test_a_picture_of_many_systems():
-    """Each has a colour and mark of its own, and the legend is beside the points."""
-    systems = [argparse.Namespace(name=f"{number}", scores=lambda *_: [1.0, 2.0]) for number in range(21)]
-    figure = draw(systems, None, {"1–5": [0]}, "the reference")
+    """Each has a colour and mark of its own, and its scores by length; the legend is beside the points."""
+    scores = lambda name, metric, inside=(9,): [1.0 * inside[0], 2.0 * inside[0]]  # noqa: E731
+    systems = [argparse.Namespace(name=f"{number}", scores=scores) for number in range(21)]
+    figure = draw(systems, None, {"1–5": [2], "6–9": [4]}, "the reference")
     points = [container.lines[0] for container in figure.axes[1].containers]
     assert len({(line.get_color(), line.get_marker()) for line in points}) == 21 and len(figure.legends) == 1
+    assert [[*line.get_ydata()] for line in points] == [[3.0, 6.0]] * 21

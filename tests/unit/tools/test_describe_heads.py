@@ -12,7 +12,7 @@ from user_dir.tools import describe_heads as tool
 from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
 from user_dir.tools.shared.examined import load_sentences
 
-from support import OLD, PROJECT, TWO_FAMILIES
+from support import OLD, PROJECT, TWO_FAMILIES, change
 
 DELIMITERS = {"</s>", ".", ",", "!", "?", "'"}  # of its text
 
@@ -70,18 +70,23 @@ def test_delimiters():
     assert [word for word, mark in zip(dictionary.symbols, marked) if mark] == ["</s>", *yes]
 
 
-def test_table(capsys):
-    arguments = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin")]
-    tool.main(arguments)
+def test_table(tmp_path, monkeypatch, capsys):
+    """Of the data of the training, in the batches that are asked for."""
+    checkpoint = shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
+    change(checkpoint, task__data=str(OLD / "data-bin"))
+    seen, describe = [], tool.describe
+    monkeypatch.setattr(tool, "describe", lambda *given, **batches: seen.append(batches) or describe(*given, **batches))
+    tool.main([checkpoint, "--max-tokens", "40"])
+    assert seen == [{"max_tokens": 40}]
     text = capsys.readouterr().out
     head, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert head == ["attention", "layer", "head", *tool.COLUMNS]
     assert f"| {' | '.join(head)} |\n" in (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
-    translator = Translator(*arguments[:1], data=arguments[2], device="cpu")
+    translator = Translator(checkpoint, device="cpu")
     layers = {name: len(attentions_of(translator.models[0], name)) for name in ATTENTIONS}
     order = [[n, str(layer + 1), str(head)] for n in ATTENTIONS for layer in range(layers[n]) for head in (1, 2, 3, 4)]
     assert [line[:3] for line in lines] == order
-    found = tool.describe(translator, load_sentences(translator, "test"))
+    found = describe(translator, load_sentences(translator, "test"), max_tokens=40)
     values = torch.cat([torch.cat(found[name]) for name in ATTENTIONS]).tolist()
     assert [line[3:] for line in lines] == [["" if x != x else f"{x:.2f}" for x in row] for row in values]
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from user_dir.config import VariantConfig, option
-from user_dir.serving.exported_translator import ExportedTranslator
+from user_dir.serving.exported_translator import ExportedTranslator, read_facts
 from user_dir.serving.translator import Translator
 from user_dir.tools import export_ctranslate2 as tool
 from user_dir.tools import translate
@@ -82,9 +82,11 @@ def test_translate_reads_the_folder(folder, texts, capsysbinary):
 def test_quantised_weights_nearly_give_the_same(folder, texts, tmp_path):
     model = str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin")
     tool.main([*model, "--output", str(tmp_path / "int8"), "--quantization", "int8"])
-    sizes = [(path / "model.bin").stat().st_size for path in (tmp_path / "int8", folder)]
+    folders = tmp_path / "int8", folder
+    sizes = [(path / "model.bin").stat().st_size for path in folders]
     assert sizes[0] < 0.7 * sizes[1]
-    found, expected = (ExportedTranslator(path).translate(texts[:20]) for path in (tmp_path / "int8", folder))
+    assert [read_facts(path)["quantization"] for path in folders] == ["int8", None]
+    found, expected = (ExportedTranslator(path).translate(texts[:20]) for path in folders)
     assert sum(map(str.__eq__, found, expected)) >= 18
 
 
@@ -94,10 +96,13 @@ def test_threads_as_openmp_reads_them(folder, monkeypatch, threads, workers):
     assert ExportedTranslator(folder).model.num_translators == workers
 
 
-@pytest.mark.parametrize("device, place", [(None, ("auto", 0)), ("cpu", ("cpu", 0)), ("cuda:1", ("cuda", 1))])
+@pytest.mark.parametrize("device, place", [(None, ("auto", 0, 3)), ("cpu", ("cpu", 0, 3)), ("cuda:1", ("cuda", 1, 1))])
 def test_the_device_that_is_named(folder, monkeypatch, device, place):
-    monkeypatch.setattr(ctranslate2, "Translator", lambda folder, kind, device_index, **_: (kind, device_index))
-    assert ExportedTranslator(folder, device=device).model == place
+    """A GPU has one worker."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr(ctranslate2, "Translator", lambda folder, kind, **given: (kind, given))
+    kind, given = ExportedTranslator(folder, device=device).model
+    assert (kind, given["device_index"], given["inter_threads"]) == place
 
 
 def test_longest_outputs(folder):
@@ -194,6 +199,7 @@ def test_translating_needs_neither_torch_nor_fairseq(folder, texts):
     "options, words",
     [
         (["--ensemble", "x.pt"], "is an export for CTranslate2: omit --ensemble"),
+        (["--engine", "torch"], "omit --engine torch"),
         (["--autocast", "off"], "omit --autocast"),
         (["--lenpen-form", "vaswani"], "omit --lenpen-form"),
         (["--device", "cuda"], r"CTranslate2 cannot use .*: (?!.*\bremove\b)"),
@@ -264,6 +270,7 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
     (data / "dict.tgt.txt").write_text((data / "dict.tgt.txt").read_text().replace("w", "v"))
     (found,) = exported(path, data, tmp_path / "ct2").score_batch([words[0]], [words[1]])
     assert found.log_probs == pytest.approx(expected, abs=1e-3)
+    assert read_facts(tmp_path / "ct2")["characters"] == "0123456789w"  # of the source
 
 
 @pytest.mark.parametrize(

@@ -51,19 +51,22 @@ def test_weights(build, family, options, kind):
 def test_picture(saved, dictionary, kind, monkeypatch, capsys):
     _, path, data = saved("vaswani_transformer_base")
     figures = []
+    monkeypatch.setattr("user_dir.serving.translator.torch_device", lambda name: torch.device(name or "meta"))  # a GPU
     monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
     options = ["--pretokenised", "--attention", kind, "--layer", "1", "--output", "a.png"]
     tool.main([str(path), "--data", str(data), "--sentence", "w3 w4 w5", *options])
     translation = capsys.readouterr().out.splitlines()[0].split()
 
-    translator = Translator(path, data=data, pretokenised=True)
+    translator = Translator(path, data=data, pretokenised=True, device="cpu")
     source = dictionary.encode_line("w3 w4 w5", add_if_not_exist=False).long()
     target = translator.beam_search([source])[0][0]["tokens"]
     assert [dictionary[token] for token in target] == [*translation, "</s>"]
     (model,) = translator.models
     (weights,) = attention_weights(model, attentions_of(model, kind)[:1], source, target)
     heads = [axis for axis in figures[0].axes if axis.images]
-    assert len(heads) == 4
+    assert [axis.get_title() for axis in heads] == ["head 1", "head 2", "head 3", "head 4"]
+    names = figures[0].get_supylabel(), figures[0].get_supxlabel()
+    assert names == (f"query: {ATTENTIONS[kind].query}", f"key: {ATTENTIONS[kind].key}")
     for axis, values in zip(heads, weights):
         torch.testing.assert_close(torch.from_numpy(axis.images[0].get_array().data), values)
     ticks = heads[0].get_yticklabels(), heads[0].get_xticklabels()
@@ -117,6 +120,7 @@ def test_page_has_every_attention(saved, tmp_path, capsys, family, options, firs
     content = Page((tmp_path / "a.HTML").read_text(encoding="utf-8")).content
     assert (content["title"], content["texts"]) == (f"Attention of {path}", ["w3 w4 w5", translation])
     assert content["first"] == first
+    assert len(content["colours"]) == 7 and "#000000" not in content["colours"]  # which a dark page hides
 
     translator = Translator(path, data=data, pretokenised=True)
     (model,), source = translator.models, translator.binarise("w3 w4 w5")
@@ -126,7 +130,8 @@ def test_page_has_every_attention(saved, tmp_path, capsys, family, options, firs
     assert [one["name"] for one in content["attentions"]] == [*ATTENTIONS]
     for one in content["attentions"]:
         name, modules = one["name"], attentions_of(model, one["name"])
-        assert [one["queries"], one["keys"]] == words[name] and one["query"] == ATTENTIONS[name].query
+        assert [one["queries"], one["keys"]] == words[name]
+        assert (one["query"], one["key"]) == (ATTENTIONS[name].query, ATTENTIONS[name].key)
         all_weights = attention_weights(model, modules, source, target)
         for layer, module, weights in zip(one["layers"], modules, all_weights, strict=True):
             torch.testing.assert_close(torch.tensor(layer["weights"]) / 1000, weights, atol=5.1e-4, rtol=0)
@@ -198,12 +203,13 @@ def test_sentence_is_prepared_as_the_training_data(saved, tmp_path, monkeypatch,
         ({"checkpoint": "nowhere.pt"}, "there is no checkpoint nowhere.pt"),
         ({"data": "."}, "no dictionaries .*: name"),
         ({"prepared": "no"}, "no manifest.json beside .*--pretokenised"),
+        ({"arch": "transformer"}, "encoder layer 1 has no attention of this user directory: train"),
     ],
 )
 def test_bad_input_is_one_line(saved, tmp_path, monkeypatch, mistake, words, refusal):
-    _, path, data = saved("vaswani_transformer_base")
-    monkeypatch.chdir(tmp_path)
     options = {"--sentence": "w3 w4", "--output": "a.png", **mistake}
+    _, path, data = saved(options.pop("arch", "vaswani_transformer_base"))
+    monkeypatch.chdir(tmp_path)
     places = [options.pop("checkpoint", path), "--data", options.pop("data", data)]
     split = [] if options.pop("prepared", None) else ["--pretokenised"]
     refusal(tool.main, *places, *split, *[word for pair in options.items() for word in pair], match=words)

@@ -21,8 +21,9 @@ LOGS = [("simple", {"branches": 1}, SELF), ("simple", BOTH, ALL), ("json", BOTH,
 def test_read_run(build, fairseq_log, tmp_path, log_format, options, columns):
     """The log as fairseq's own classes write it while a model trains."""
     model = build("weighted_transformer_base", branch_weights_init="random", **options)
-    points = {updates: {**logged(model), "wall": 7.0} for updates in (900, 1000)}
-    fairseq_log(tmp_path / "train.log", log_format, {"train_inner": points})
+    points = {updates: {**logged(model), "wall": 7.0} for updates in (900, 1000, 1100)}
+    epoch = {1100: points.pop(1100)}  # ends after an interval
+    fairseq_log(tmp_path / "train.log", log_format, {"train_inner": points, "train": epoch})
     for run in (tmp_path, tmp_path / "train.log"):
         found = plot.read_run(run)
         assert {column for column, _ in found} == {f"{column}: {letter}" for column in columns for letter in "κα"}
@@ -30,7 +31,8 @@ def test_read_run(build, fairseq_log, tmp_path, log_format, options, columns):
         for layer, block in enumerate(model.encoder.layers, 1):
             for letter, weights in zip("κα", block.self_attn.kappa_alpha()):
                 expected = pytest.approx(weights.tolist(), abs=6e-5)
-                assert found[f"encoder self-attention: {letter}", layer] == {900: expected, 1000: expected}
+                curve = found[f"encoder self-attention: {letter}", layer]
+                assert curve == {900: expected, 1000: expected, 1100: expected}
 
 
 def logged(model):
@@ -49,7 +51,7 @@ def test_picture(build, fairseq_log, tmp_path, capsys):
 
 
 def test_lines():
-    shifted = {layer: {u: [w + layer * u for w in (0.1, 0.2, 0.7)] for u in (0, 100)} for layer in (1, 2)}
+    shifted = {layer: {u: [w + layer * u for w in (0.1, 0.2, 0.7)] for u in (100, 0)} for layer in (1, 2)}
     figure = plot.draw({("encoder self-attention: κ", layer): points for layer, points in shifted.items()}, "")
     for layer, axis in enumerate(figure.axes, 1):
         lines = [line for line in axis.lines if line.get_label().startswith("branch")]
@@ -60,9 +62,11 @@ def test_lines():
 
 
 def test_sides_of_another_depth():
-    """A layer that only the decoder has is labelled there."""
-    found = {("encoder: κ", 1): {0: [0.5, 0.5]}, ("decoder: κ", 1): {0: [0.5, 0.5]}, ("decoder: κ", 2): {0: [0.5, 0.5]}}
-    labels = {axis.get_ylabel(): axis for axis in plot.draw(found, "").axes if axis.get_visible()}
+    """A layer that only the decoder has is labelled there, and the encoder's third branch is in the legend."""
+    two = {0: [0.5, 0.5]}
+    figure = plot.draw({("encoder: κ", 1): {0: [0.2, 0.3, 0.5]}, ("decoder: κ", 1): two, ("decoder: κ", 2): two}, "")
+    assert len(figure.legends[0].get_texts()) == 3
+    labels = {axis.get_ylabel(): axis for axis in figure.axes if axis.get_visible()}
     assert {"layer 1", "layer 2"} <= labels.keys() and labels["layer 2"].yaxis.get_tick_params()["labelleft"]
 
 

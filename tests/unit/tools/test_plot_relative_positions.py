@@ -49,6 +49,8 @@ def test_maps_are_drawn_with_their_names(checkpoint, options, kinds):
     figure = tool.draw(found, "")
     drawn = {axis.get_title(): axis.images[0].get_array() for axis in figure.axes if axis.get_title()}
     assert [*drawn] == [f"{side}: {kind}" for side in tool.SIDES for kind in kinds]
+    ends = {tuple(axis.images[0].get_extent()[:2]) for axis in figure.axes if axis.get_title()}
+    assert ends == {(-16.5, 16.5)}  # distances to keys before the query, and after it
     for (side, kind), layers in found.items():
         seen = torch.tensor(drawn[f"{side}: {kind}"].filled(math.nan))
         expected = torch.cat(layers)

@@ -110,6 +110,13 @@ def test_bad_input_is_one_line(tmp_path, content, more, words, refusal):
     assert not any(tmp_path.glob("a.*"))
 
 
+def test_the_log_without_a_validation_is_named(tmp_path, refusal):
+    logs = [tmp_path / "a.log", tmp_path / "b.log"]
+    for log, content in zip(logs, (f"{LINE}\n{VALIDATION}", LINE)):
+        log.write_text(content)
+    refusal(tool.main, *logs, "--reach", "8", "--output", tmp_path / "a.png", match="b.log has no validation")
+
+
 @pytest.mark.parametrize(
     "validation, words",
     [
@@ -155,9 +162,9 @@ def test_records(tmp_path, capsys):
         write_record(path, {"validation": points, "scores": {}})
     tool.main([*map(str, paths), "--reach", "8", "--output", str(tmp_path / "a.png")])
     assert capsys.readouterr().out.splitlines()[2:4] == ["| new | 75 | 40 |", "| old | 50 | – |"]
-    write_record(paths[1], {"validation": [{"update": 50, "loss": 7.0}, {"update": 100, "loss": 9.0}], "scores": {}})
-    tool.main([str(paths[1]), "--reach", "--output", str(tmp_path / "a.png")])
-    assert "| updates to validation loss 7 |" in capsys.readouterr().out  # the lowest, not the last
+    write_record(paths[1], {"validation": [{"update": 50, "loss": 7.5}, {"update": 100, "loss": 9.0}], "scores": {}})
+    tool.main([*map(str, paths[::-1]), "--reach", "--output", str(tmp_path / "a.png")])
+    assert "| updates to validation loss 7.5 |" in capsys.readouterr().out  # the first log's lowest, not its last
     training = [{**point, "training_loss": point["loss"] - 1} for point in validation]
     write_record(paths[0], {"validation": training, "scores": {}})
     found = tool.over_training_loss(tool.read_log(paths[0]), paths[0])

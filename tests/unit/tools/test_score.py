@@ -57,7 +57,7 @@ def test_tokens_of_other_scripts_than_moses_knows(files, cells, capsys):
 
 
 def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
-    reference = files.write("test.fr", ["L'eau n'est pas bleue, j'ai vu l'arbre.", "C'est l'été."])
+    reference = files.write("test.tc", ["L'eau n'est pas bleue, j'ai vu l'arbre.", "C'est l'été."])
     texts = [files.write("plain", ["L'eau n'est pas bleue, j'ai vu un arbre.", "C'est l'hiver."])]
     tokens = ["L&apos; eau n&apos; est pas bleue , j&apos; ai vu l&apos; arbre .", "C&apos; est l&apos; été ."]
     texts.append(files.write("tokens", tokens))
@@ -113,14 +113,18 @@ def log(files, **skip):
     return files.generated("a.log", files.sentences, files.sentences, **skip)
 
 
-def cut_off(files):
+PACKED = gzip.compress(b"a line\n" * 1000)
+
+
+def damaged(files, content):
     path = files.folder / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"a line\n" * 1000)[:-20])
+    path.write_bytes(content)
     return [path, "--reference", files.reference]
 
 
 MISTAKES = [
-    (cut_off, "a.txt.gz cannot be read: Compressed file ended before"),
+    (lambda files: damaged(files, PACKED[:-20]), "a.txt.gz cannot be read: Compressed file ended before"),
+    (lambda files: damaged(files, PACKED[:10] + b"\xff" + PACKED[11:]), "a.txt.gz cannot be read: Error -3 "),
     (
         lambda files: [log(files, skip=(3, 5))],
         r"a.log: 2 of 120 segments were not translated, the first is number 3 .*--required-batch-size-multiple 1",
@@ -240,6 +244,8 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     assert written["seed"] == 1 and written["scores"]["sacreBLEU"] == {"score": 1.5}
     added = written["scores"][f"sacreBLEU of {path.name}"]
     assert added["score"] == sacrebleu > 10 and added["signature"].startswith("BLEU|nrefs:1|")
+    score.main([str(path), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
+    assert json.loads((files.folder / "new.json").read_text())["scores"][f"sacreBLEU of {path.name}"] == added
     two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
     assert "--record" in refusal(score.main, *two)
     assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", ["[]"]))

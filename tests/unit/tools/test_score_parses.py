@@ -154,6 +154,7 @@ def test_the_command(files, parsed, cells, capsys):
         (["log", "--output", "out"], ["--output and --words go together"]),
         (["log", "--output", "words", "--words", "words"], ["words is the input: name another file"]),
         (["log", "--output", "log", "--words", "words"], ["log is the input: name another file"]),
+        (["log", "--gold", "two", "--output", "two", "--words", "words"], ["two is the input: name another file"]),
         (["log", "--output", "out", "--words", "words"], ["words does not match the gold trees", "--words FILE"]),
         (["log", "--output", "out", "--words", "one"], ["one does not match the gold trees"]),
     ],

@@ -31,6 +31,7 @@ COMMAND = [sys.executable, "-m", "user_dir.tools.show_progress"]
         (HEADER + TRAINING, "update 50 of 2400: loss 10.748, perplexity 1461.8, 9745.7 words/s, 20 s"),
         (TRAINING.replace("wps=9745.7", "wps=0"), "update 50 of 2400: loss 10.748, perplexity 1461.8, 0 words/s, 20 s"),
         (HEADER + VALIDATION, "update 100 of 2400: valid loss 7.613, perplexity 117.52"),
+        (VALIDATION + " | bleu 12.5", "update 100 of 2400: valid loss 7.613, perplexity 117.52, BLEU 12.5"),
         (
             '{"epoch": 1, "update": 0.1, "loss": "8.5", "ppl": "30.25", "wps": "12", "num_updates": "99", "wall": "7"}',
             "update 99 of 2400: loss 8.5, perplexity 30.25, 12 words/s, 7 s",

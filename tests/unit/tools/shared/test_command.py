@@ -21,6 +21,7 @@ from support import PROJECT
         (InputError("a.pt is\n  not  a checkpoint"), "tool: a.pt is not a checkpoint"),
         (FileNotFoundError(2, "No such file", "a.pt"), "tool: a.pt: No such file"),
         (ModuleNotFoundError("…", name="matplotlib"), "tool: matplotlib is not installed: pip install matplotlib"),
+        (ModuleNotFoundError("…", name="fairseq"), "tool: fairseq is not installed: pip install fairseq-fixed"),
         (KeyboardInterrupt(), 130),
     ],
 )
@@ -61,13 +62,24 @@ def test_numbers(beam, capsys):
     assert "\n    tool  FILE\n" in parser.format_help()
 
 
-def test_sigterm_ends_a_command_and_is_as_before_then():
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_sigterm_ends_a_command_and_is_as_before_then(number, code):
+    before = signal.getsignal(number)
     with pytest.raises(SystemExit) as stop, exit_in_one_line("tool"):
-        signal.raise_signal(signal.SIGTERM)
-    assert stop.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
+        assert signal.getsignal(number) != before  # else it would end the tests
+        signal.raise_signal(number)
+    assert stop.value.code == code and signal.getsignal(number) == before
     with ThreadPoolExecutor() as pool:
         assert pool.submit(exit_in_one_line("tool")(lambda: "done")).result() == "done"
+
+
+def test_a_signal_that_nohup_ignores_ends_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with exit_in_one_line("tool"):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")

@@ -59,6 +59,7 @@ def test_the_same_translation_from_the_run_its_average_and_torch(folder, transla
     assert said == f"nmt-translate: with CTranslate2: {folder}/ctranslate2\n" and text.strip()
     assert translated(folder / "average.pt") == (text, said)
     assert translated(folder, "--engine", "ctranslate2") == (text, "")
+    assert translated(folder, "--engine", "ctranslate2", "--nbest", "2")[0].count("\n") == 2
     assert translated(folder, "--engine", "torch") == (text, "")
     assert translated(folder / "ctranslate2") == (text, "")
     tokens = translated(folder, "--pretokenised")[0]
@@ -107,6 +108,11 @@ def test_options_that_need_torch(folder, translated, options):
     assert translated(folder, *options)[1] == f"nmt-translate: with torch, because {options[0]} is given\n"
 
 
+def test_an_option_that_ctranslate2_lacks_is_to_be_omitted(folder, refusal):
+    options = ["--engine", "ctranslate2", "--lenpen-form", "fairseq"]
+    refusal(translate.main, folder, TEXT, *options, match="--lenpen-form is given: omit --lenpen-form$")
+
+
 def test_a_gpu(folder, translated, monkeypatch):
     """Torch has it, unless the CPU is asked for."""
     monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
@@ -131,6 +137,9 @@ def test_no_checkpoint_of_torchs(folder, refusal):
     os.mkfifo(folder / "pipe.pt")
     for name in ("cut.pt", "pipe.pt", "missing.pt"):
         refusal(translate.main, folder / name, TEXT, match="not a readable fairseq checkpoint|there is no checkpoint")
+    facts = folder / "ctranslate2/translator.json"
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"checkpoint": None}))  # as of version 0.1
+    refusal(translate.main, folder / "cut.pt", TEXT, match="not a readable fairseq checkpoint")
 
 
 def test_a_run_without_an_average(tmp_path, refusal):

@@ -67,7 +67,10 @@ def test_rows_change_what_the_papers_changed():
         return {row.name: row.change(SIZES[size]) for name in ("vaswani", "ahmed-depth") for row in TABLES[name]}
 
     eight = {"encoder_layers": 8, "decoder_layers": 8}
+    sizes = {"embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16}
+    wide = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
     for row, expected in {
+        "A.heads-1": {"encoder_attention_heads": 1, "decoder_attention_heads": 1},
         "A.heads-32": {"encoder_attention_heads": 32, "decoder_attention_heads": 32},
         "B.key-16": {"attention_key_dim": 16},
         "C.layers-8": eight,
@@ -75,6 +78,8 @@ def test_rows_change_what_the_papers_changed():
         "C.ffn-4096": {"encoder_ffn_embed_dim": 4096, "decoder_ffn_embed_dim": 4096},
         "D.dropout-0.2": {"dropout": 0.2},
         "D.smoothing-0": {"label_smoothing": 0.0},
+        "E.learned": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+        "big": {**wide, "dropout": 0.3},
         "weighted.layers-8": {**eight, "dropout": 0.3, "attention_dropout": 0.3},
     }.items():
         assert changes("base")[row] == expected, row

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from user_dir.tools.shared.pictures import format_of, new_figure, save  # noqa: E402
+from user_dir.tools.shared.pictures import format_of, line_style, new_figure, point_style, save  # noqa: E402
 
 
 def test_dollars_in_names_begin_no_formula(tmp_path):
@@ -20,6 +20,11 @@ def test_dollars_in_names_begin_no_formula(tmp_path):
     figure.legend()
     save(figure, tmp_path / "x.svg")
     assert any("10^" in label.get_text() and label.get_parse_math() for label in axis.get_yticklabels())
+
+
+@pytest.mark.parametrize("style", [line_style, point_style])
+def test_so_many_lines_and_points_differ(style):
+    assert len({tuple(style(number).values()) for number in range(32)}) == 32
 
 
 def test_no_debugging_lines(tmp_path):

@@ -1,8 +1,11 @@
 """nmt-precision: bfloat16 has to gain more than its casts cost."""
 
+import inspect
+
 import pytest
 import torch
 
+from user_dir.tools import precision as command
 from user_dir.tools.shared import precision
 
 
@@ -10,3 +13,19 @@ from user_dir.tools.shared import precision
 def test_the_faster_one(monkeypatch, gain, chosen):
     monkeypatch.setattr(precision, "seconds", lambda dtype, *_: 1.0 if dtype == torch.float32 else 1 / gain)
     assert precision.faster_precision("cpu") == chosen
+
+
+def test_the_products_that_are_timed(monkeypatch):
+    products = []
+    monkeypatch.setattr(precision.timeit, "repeat", lambda product, **_: products.append(product) or [1.0, 1.0])
+    precision.faster_precision("cpu")
+    matrices = [inspect.getclosurevars(product).nonlocals["matrix"] for product in products]
+    assert [matrix.dtype for matrix in matrices] == [torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("gpu, device", [(True, "cuda"), (False, "cpu")])
+def test_a_gpu_is_timed_where_there_is_one(monkeypatch, capsys, gpu, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(command, "faster_precision", str)
+    command.main([])
+    assert capsys.readouterr().out == f"{device}\n"

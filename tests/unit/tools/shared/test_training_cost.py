@@ -82,8 +82,11 @@ def test_cost(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(training_cost, "lengths", lambda task: (5.1, 3.8))
     found = cost(tmp_path / "train.log", POINTS)
     assert found == (1500, operations(model, 5, 4) / 4 * 1500, 7)
-    with pytest.raises(InputError, match="train.log has no lines with wpb and train_wall"):
-        cost(tmp_path / "train.log", {50: {"wpb": 10.0}})
-    (tmp_path / "average.pt").unlink()
+    for points in ({50: {"wpb": 10.0}}, {}):
+        with pytest.raises(InputError, match="train.log has no lines with wpb and train_wall"):
+            cost(tmp_path / "train.log", points)
+    (tmp_path / "average.pt").rename(tmp_path / "checkpoint_last.pt")
+    assert cost(tmp_path / "train.log", POINTS) == found
+    (tmp_path / "checkpoint_last.pt").unlink()
     with pytest.raises(InputError, match="there is no average.pt or checkpoint_last.pt beside .*train.log"):
         cost(tmp_path / "train.log", POINTS)

@@ -30,6 +30,7 @@ def test_lines_of_a_real_log(tmp_path):
         "epoch 001:     60 / 1042 loss=10.748, num_updates=nan\n"
         "epoch 001:     70 / 1042 loss=10.748, wps=0\n"
     )
+    path.write_bytes(b"\xff no UTF-8\n" + path.read_bytes())
     log = read_log(path)
     assert [*log["train_inner"]] == [50]
     assert log["train_inner"][50]["loss"] == 10.748 and math.isnan(log["train_inner"][50]["gnorm"])
