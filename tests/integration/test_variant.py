@@ -1,17 +1,20 @@
 """The variant of user_dir/variant.md, from a folder of its own: as it stands there it trains, decodes and is right."""
 
+import argparse
+import dataclasses
 import re
 import sys
 
 import pytest
 import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import SELF_ATTENTIONS
 
 from comparing import assert_decodes_word_by_word, future
-from support import PROJECT, run
+from support import PROJECT, SMALL, run
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,20 @@ def test_cached_decoding_equals_full(alibi, build, batch, options):
 def test_an_impossible_value_is_one_line(alibi, build, steepest):
     with pytest.raises(InputError, match=f"--alibi-steepest {steepest}: give a number from 0"):
         build("alibi_transformer_base", alibi_steepest=steepest)
+
+
+def test_an_architecture_has_to_be_made_of_the_variants_family(alibi, new_task):
+    """Another family's does not set its option."""
+    args = argparse.Namespace(arch="mine", **SMALL)
+    ARCH_CONFIG_REGISTRY["vaswani_transformer_base"](args)
+    with pytest.raises(InputError, match="this --arch does not set our options"):
+        alibi.AlibiTransformer.build_model(args, new_task())
+
+
+def test_an_option_that_the_family_leaves_out_has_its_default(alibi, build, monkeypatch):
+    config = dataclasses.make_dataclass("Config", [("alibi_other", int, 7)], bases=(alibi.AlibiConfig,))
+    monkeypatch.setattr(alibi.AlibiTransformer, "config", config)
+    build("alibi_transformer_base")
 
 
 @pytest.mark.parametrize("positions", ["keys", "values", "keys_and_values"])

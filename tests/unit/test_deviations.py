@@ -115,11 +115,12 @@ def test_parameters_of_branches(build):
     assert sum(w.numel() for block in branched_blocks(big).values() for w in block.kappa_alpha()) == 384
 
 
-def test_the_letters_matrices_begin_m_times_as_large(build):
+@pytest.mark.parametrize("branches", [4, 2])
+def test_the_letters_matrices_begin_m_times_as_large(build, branches):
     """W^O_i and W2_i; each W^O_i, W1_i and W2_i as Glorot begins a matrix of its own, of f = d_ff / M."""
-    options = {"encoder_ffn_embed_dim": 32, "branch_residual": "none"}
+    options = {"encoder_ffn_embed_dim": 32, "branch_residual": "none", "branches": branches}
     block = build("weighted_transformer_base", **options).encoder.layers[0].self_attn
-    d, d_v, f, branches = 16, 4, 8, 4
+    d, d_v, f = 16, 16 // branches, 32 // branches  # d_v of all heads of a branch
     for matrices, rows, scale in (
         (block.out_proj.weight.chunk(branches, 1), d_v, branches),
         (block.fc1.weight.chunk(branches), f, 1),
@@ -128,6 +129,7 @@ def test_the_letters_matrices_begin_m_times_as_large(build):
         bound = scale * (6 / (d + rows)) ** 0.5
         for matrix in matrices:
             assert bound * 0.9 < matrix.abs().max() <= bound
+        assert not torch.equal(matrices[0], matrices[1])
     assert not block.fc1.bias.any() and not block.fc2.bias.any()
 
 
@@ -143,6 +145,7 @@ def test_dropout_of_branches(build):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dropout_is_that_of_the_options(build, family):
     given = {"attention_dropout": 0.2, "activation_fn": "gelu"}
+    given |= {"relative_attention": "all"} if family in families_with("relative_positions") else {}
     forms = ("per_branch", "shared", "none") if family in families_with("branched_attention") else ("per_branch",)
     for residual, option in itertools.product(forms, ("activation_dropout", "relu_dropout")):
         model = build(f"{family}_base", branch_residual=residual, **given, **{option: 0.3})

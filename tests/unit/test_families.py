@@ -53,8 +53,12 @@ def test_what_its_paper_trains(name):
     assert re.search(rf"^\| .*`{name}`.* \| {updates} \| {averaged} \|$", page, re.M)
 
 
-def test_fairseqs_own_is_trained_as_the_plain_one():
+def test_fairseqs_own_is_trained_as_the_plain_one(capsys):
+    """And so is a family that does not say how."""
     assert printed("transformer_big") == printed("vaswani_transformer_big")
+    families.main(["transformer_base"])  # in this size relative models are trained otherwise
+    assert capsys.readouterr().out == f"{TRAINED['vaswani_transformer'][0]}\n"
+    assert families.Family({}) == families.FAMILIES["vaswani_transformer"]
 
 
 @pytest.mark.parametrize("name", ["transformers_base", "vaswani_transformer", "vaswani_transformer_hug", ""])

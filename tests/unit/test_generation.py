@@ -240,6 +240,7 @@ KEPT = {  # and where a branched encoder layer has such dropout
     "TransformerEncoderLayerBase": {"activation_dropout_module", "residual_dropout_module"},
     "MultiheadAttention": {"dropout_module"},
     "TransformerDecoder": set(),
+    "TransformerDecoderLayerBase": set(),
 }
 
 

@@ -2,7 +2,15 @@
 
 import torch
 
-from user_dir.attention.cache import SourceCache
+from user_dir.attention.cache import Cache, SourceCache
+
+
+def test_padding_may_begin_after_words():
+    """As in a beam of probability 0 beside a forced prefix."""
+    cache, x = Cache(), torch.zeros(2, 1, 1, 1)
+    for padding in (None, torch.tensor([[True], [False]]), None):
+        _, _, found = cache.append(x, x, padding)
+    assert found.tolist() == [[False, True, False], [False, False, False]]
 
 
 def test_an_order_that_is_no_repetition_of_each_sentence():

@@ -6,6 +6,7 @@ import torch
 from user_dir.attention.cache import cache_of
 from user_dir.attention.masks import visible_keys
 from user_dir.attention.multihead import WIDENED, MultiheadAttention, fused_attention
+from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention
 
 from comparing import comparison, future, heads_by_equation
@@ -19,10 +20,12 @@ KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3, "va
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "encoder-decoder"])
 def test_values_and_gradients_equal_the_equation(kind, key_dim, value_dim):
     torch.manual_seed(1)
-    kinds = {"encoder_decoder_attention": True} if kind == "encoder-decoder" else {"self_attention": True}
+    kinds = {"self_attention": True}
+    if kind == "encoder-decoder":  # whose sides may have different widths
+        kinds = {"encoder_decoder_attention": True, "kdim": 6, "vdim": 6}
     module = MultiheadAttention(MODEL, HEADS, key_dim, value_dim, **kinds).double()
     query = torch.randn(4, 3, MODEL, dtype=torch.double, requires_grad=True)
-    key = torch.randn(5, 3, MODEL, dtype=torch.double, requires_grad=True) if kind == "encoder-decoder" else query
+    key = torch.randn(5, 3, 6, dtype=torch.double, requires_grad=True) if kind == "encoder-decoder" else query
     padding = torch.zeros(3, len(key), dtype=torch.bool)
     padding[0, -1] = True
     if kind != "decoder":
@@ -79,7 +82,7 @@ def test_no_kernel_is_planned_for_each_length():
 
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_dropout_zeroes_or_rescales_each_weight(kind, need_weights):
+def test_dropout_zeroes_or_rescales_each_weight(kind, need_weights, monkeypatch):
     """Whether the weights are read or not. Values that are unit vectors show the weights that were used."""
     torch.manual_seed(1)
     options = {"key_dim": 4, "value_dim": 24, "dropout": 0.25, "self_attention": True, **KINDS[kind]}
@@ -93,6 +96,9 @@ def test_dropout_zeroes_or_rescales_each_weight(kind, need_weights):
     zero = dropped == 0
     assert 0.2 < zero.double().mean() < 0.3
     torch.testing.assert_close(dropped, (weights / 0.75).masked_fill(zero, 0))
+    monkeypatch.setattr(relative_kernel, "QUERIES", 1)  # at a time; each drops other weights
+    zero = module.train().attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), None, need_weights)[0] == 0
+    assert 0.2 < zero.double().mean() < 0.3 and (zero[0, 0, 0] != zero[0, 0, 1]).any()
 
 
 OURS = [(MultiheadAttention, True), (RelativeMultiheadAttention, True), (RelativeMultiheadAttention, False)]

@@ -5,7 +5,7 @@ import torch
 
 from user_dir.attention.cache import cache_of
 from user_dir.attention.multihead import MultiheadAttention
-from user_dir.attention.restricted import RestrictedAttention
+from user_dir.attention.restricted import SMALLEST_BLOCK, RestrictedAttention
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import SELF_ATTENTIONS, joined
@@ -38,6 +38,14 @@ def test_values_and_gradients_equal_the_equation(kind, neighbourhood, causal):
     padding[0, -3:] = neighbourhood > 1  # else these see nothing
     real = ~padding.T[:, :, None]  # what padded ones get is read nowhere
     comparison(module, x, x, padding, *heads_by_equation(module, x, x, padding, causal), causal, real)()
+
+
+def test_a_block_of_queries_has_the_keys_around_it(monkeypatch):
+    """So memory does not grow with the square of the length."""
+    module, x, keys = build_attention(MultiheadAttention, 6), torch.randn(100, 2, MODEL, dtype=torch.double), []
+    monkeypatch.setattr(module, "attend", lambda q, k, *_, **__: (q, keys.append(k.size(2))))
+    module(x, x, x, need_weights=False)
+    assert keys == [3 + SMALLEST_BLOCK + 3]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -51,7 +51,9 @@ def test_derivative_is_right_with_dropout(pieces, read, monkeypatch):
         torch.testing.assert_close((gradient * step).sum(), (above - below) / 2, rtol=1e-5, atol=1e-11)
 
 
-def test_every_call_drops_other_weights():
+def test_every_call_drops_other_weights(monkeypatch):
+    """By random numbers of the device that has the weights: a generator without a device is the CPU's."""
+    monkeypatch.setattr(torch, "Generator", lambda device, new=torch.Generator: new(device))
     module, x = build_attention(dropout=0.5).train(), torch.randn(6, 3, MODEL, dtype=torch.double)
     first, second = (module(x, x, x, need_weights=False)[0] for _ in range(2))
     assert not torch.allclose(first, second)

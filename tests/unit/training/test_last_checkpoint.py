@@ -1,17 +1,20 @@
 """checkpoint_last.pt: half written, or of another number of processes; before fairseq-train continues from it."""
 
 import argparse
+import importlib
 import itertools
 import math
 import types
 
 import pytest
 import torch
+from fairseq import file_io
 from fairseq.data import ListDataset
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.file_io import PathManager
 from torch import distributed
 
+from user_dir import registration
 from user_dir.errors import InputError
 from user_dir.training.last_checkpoint import prepare_last_checkpoint
 
@@ -238,3 +241,11 @@ def test_fairseqs_copy_is_whole_at_any_time(tmp_path):
         assert PathManager.copy(str(new), str(last), overwrite=True)
         assert (read.read(), last.read_bytes()) == (b"before", b"new")
     assert last.is_symlink() and {*tmp_path.iterdir()} == {new, last, disk}
+
+
+def test_fairseqs_copy_remains_where_a_path_may_be_remote(monkeypatch):
+    """With iopath."""
+    monkeypatch.setattr(file_io, "IOPathManager", object())
+    monkeypatch.setattr(PathManager, "copy", None)
+    importlib.reload(registration)
+    assert PathManager.copy is None

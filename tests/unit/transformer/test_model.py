@@ -43,9 +43,9 @@ def test_padding_and_batch_mates_change_nothing(build, batch, arch, norm):
 
 
 @every_architecture
-def test_source_padding_on_the_left_target_padding_on_the_left(build, batch, arch, norm):
+def test_source_padding_on_the_left_target_padding_on_the_left(new_task, batch, arch, norm):
     """fairseq can pad either side (--left-pad-target): nothing may become NaN or leak."""
-    model = build(arch, **norm).double()
+    model = build_model(new_task(left_pad_target=True), arch, **norm).double()
     target = torch.tensor([[PAD, PAD, EOS, 5, 6], [EOS, 7, 8, 9, 10]])
     logits, _ = model(batch["src_tokens"][:2], None, target)
     assert torch.isfinite(logits).all()
@@ -187,12 +187,21 @@ def test_a_loss_that_reads_alignments_gets_attention_weights(new_task, batch, wa
     assert (model(**batch)[1]["attn"][0] is not None) == wanted
 
 
-def test_an_architecture_that_is_not_made_of_a_familys(new_task):
+@pytest.mark.parametrize("typed", [{}, {"relative_distance": 4}], ids=str)
+def test_an_architecture_that_is_not_made_of_a_familys(new_task, typed):
     """With fairseq's function alone it would be the plain Transformer."""
-    args = argparse.Namespace(arch="mine", **SMALL)
+    args = argparse.Namespace(arch="mine", **SMALL, **typed)
     base_architecture(args)
     with pytest.raises(InputError, match="this --arch does not set our options: let its function end"):
         ARCH_MODEL_REGISTRY["weighted_relative_transformer_base"].build_model(args, new_task())
+
+
+def test_modules_hear_the_number_of_the_update(build):
+    """As fairseq's do, such as an attention of your own with a schedule."""
+    model, heard = build("vaswani_transformer_base"), []
+    model.decoder.layers[0].self_attn.set_num_updates = heard.append
+    model.set_num_updates(7)
+    assert heard == [7]
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

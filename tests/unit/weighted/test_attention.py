@@ -10,7 +10,7 @@ from user_dir.kernels.dropout import Dropout
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.transformer.layers import joined
 from user_dir.weighted.attention import BranchedAttention
-from user_dir.weighted.residual import ResidualBranchedAttention
+from user_dir.weighted.residual import InverseDeviation, ResidualBranchedAttention
 
 import equations
 from comparing import assert_decodes_word_by_word, assert_same_with_gradients, future, heads_by_equation
@@ -63,7 +63,7 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
 
 
 FORMS = [BranchedAttention, ResidualBranchedAttention]
-READINGS = [{}, {"softmax": True}, {"value_dim": 6, "key_dim": 3}]
+READINGS = [{}, {"softmax": True}, {"value_dim": 6, "key_dim": 3}, {"branches": 2, "ffn_dim": 30}, {"top": HEADS}]
 READINGS += [{name: count} for name in ("branches", "top") for count in (1, 2)]
 
 
@@ -97,7 +97,7 @@ def test_matrices_begin_as_the_bases(branches):
 
 def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(build):
     """These have no count: what they compute stays, and so does how fast the sum of their biases learns."""
-    model = build("weighted_transformer_base").double()
+    model = build("weighted_transformer_base", branches=2).double()
     block, x = model.encoder.layers[0].self_attn, torch.randn(5, 2, MODEL, dtype=torch.float64, requires_grad=True)
     torch.nn.init.normal_(block.out_proj.bias)
     assert_same_with_gradients(block(x, x, x, need_weights=False)[0], by_equation(block, x), block, x)
@@ -107,7 +107,7 @@ def test_the_bias_of_the_heads_counts_once_and_in_old_checkpoints_once_a_branch(
     assert block.bias_count == 1
     model.load_state_dict({name: value for name, value in state.items() if not name.endswith("bias_count")})
     actual, _ = block(x, x, x, need_weights=False)
-    assert_same_with_gradients(actual, by_equation(block, x, biases=HEADS), block, x)
+    assert_same_with_gradients(actual, by_equation(block, x, biases=2), block, x)
 
 
 def test_activation_dropout_and_activation(monkeypatch):
@@ -150,6 +150,8 @@ def test_weights_can_be_drawn_in_every_step(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_branch_weights_begin_on_the_simplex(form, random, softmax):
     module = block(form, random_init=random, softmax=softmax)
+    for weights, plain in zip(module.kappa_alpha(), block(form, random_init=random).kappa_alpha()):
+        torch.testing.assert_close(weights, plain, atol=0.01, rtol=0)  # those that were drawn
     for _ in range(20):  # some draws have a branch of weight 0, whose logarithm is not finite
         module.reset_branch_weights(random)
         assert torch.isfinite(module.kappa).all() and torch.isfinite(module.alpha).all()
@@ -183,13 +185,14 @@ def test_encoder_layer_is_one_block(build, residual, norm):
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("branched", DECODERS)
 def test_decoder_layer_is_two_sublayers(build, branched, norm):
-    model = build("weighted_transformer_base", branched_attention=branched, decoder_ffn_embed_dim=48, **norm).double()
+    sizes = {"branched_attention": branched, "branches": 1, "decoder_ffn_embed_dim": 49}
+    model = build("weighted_transformer_base", **sizes, **norm).double()
     assert model.encoder.layers[0].self_attn.fc1.out_features == 32
     layer = model.decoder.layers[0]
     assert isinstance(layer.self_attn, BranchedAttention) == (branched != "encoder_decoder")
     assert isinstance(layer.encoder_attn, BranchedAttention) == (branched != "self")
     widths = [a.fc1.out_features for a in (layer.self_attn, layer.encoder_attn) if isinstance(a, BranchedAttention)]
-    assert widths == {"both": [48, 48], "both_halves": [24, 24]}.get(branched, [48])
+    assert widths == {"both": [49, 49], "both_halves": [24, 25]}.get(branched, [49])
     y, encoder_out = torch.randn(2, 6, 3, MODEL, dtype=torch.float64)
     actual, _, _ = layer(y, encoder_out, self_attn_mask=future(6))
     for attention, ln, key, options in (
@@ -320,6 +323,13 @@ def test_training_without_an_optimizer_for_branch_weights_is_refused(build):
     model.set_num_updates(1)  # not while training
     with pytest.raises(ValueError, match="--optimizer fused_adam"):
         model.train().set_num_updates(1)
+
+
+def test_a_second_derivative_is_refused():
+    x = torch.randn(5, MODEL, requires_grad=True)
+    (gradient,) = torch.autograd.grad(InverseDeviation.apply(x, 1e-5).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 @pytest.mark.parametrize("of", [BranchedAttention, ResidualBranchedAttention])

@@ -50,7 +50,10 @@ def test_equal_weights_are_the_transformer(build, batch, norm):
     torch.testing.assert_close(ours(**batch)[0], stock(**batch)[0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("weights", [{}, {"branch_weights": "softmax"}, {"top_branches": 3}], ids=str)
+READINGS = [{}, {"branch_weights": "softmax"}, {"top_branches": 3}, {"branches": 2, "encoder_ffn_embed_dim": 30}]
+
+
+@pytest.mark.parametrize("weights", READINGS, ids=str)
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
 def test_equals_the_sum_over_branches(build, family, weights, norm):
     """Encoder layer: u = x + Σ M κ_i head_i W^O_i + b; u + Σ M α_i FFN_i(u), in float64, with all gradients."""
@@ -62,17 +65,19 @@ def test_equals_the_sum_over_branches(build, family, weights, norm):
     attention, first, second = layer.self_attn, layer.self_attn_layer_norm, layer.final_layer_norm
     query = first(x) if norm else x
     heads, _ = heads_by_equation(attention, query, query)
-    w_o = [part.T for part in attention.out_proj.weight.chunk(BRANCHES, dim=1)]
-    parts = zip(layer.fc1.weight.chunk(BRANCHES), layer.fc1.bias.chunk(BRANCHES), layer.fc2.weight.chunk(BRANCHES, 1))
+    branches = attention.branches
+    heads = [part.flatten(2) for part in heads.chunk(branches, dim=2)]
+    w_o = [part.T for part in attention.out_proj.weight.chunk(branches, dim=1)]
+    parts = zip(layer.fc1.weight.chunk(branches), layer.fc1.bias.chunk(branches), layer.fc2.weight.chunk(branches, 1))
     ffns = [functools.partial(equations.ffn, w1=w1.T, b1=b1, w2=w2.T, b2=0) for w1, b1, w2 in parts]
     kappa, alpha = attention.kappa_alpha()
     if "top_branches" in weights:
         assert [*map(torch.count_nonzero, (kappa, alpha))] == [3, 3]
     best = alpha.argmax().item()
-    ffns[best] = functools.partial(ffns[best], b2=layer.fc2.bias / (BRANCHES * alpha[best]))  # once, unweighted
+    ffns[best] = functools.partial(ffns[best], b2=layer.fc2.bias / (branches * alpha[best]))  # once, unweighted
     norms = (second, identity, identity) if norm else (identity, first, second)
     parameters = (kappa, alpha, w_o, attention.out_proj.bias, ffns, norms)
-    expected = equations.transformer_with_branch_weights(x, heads.unbind(2), *parameters)
+    expected = equations.transformer_with_branch_weights(x, heads, *parameters)
     assert_same_with_gradients(layer(x, None), expected, layer, x)
 
 
@@ -144,12 +149,13 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter():
 def test_random_weights_begin_evenly_spread_up_to_two_mth():
     """The projection moves them little: of a wider range it would set most to 0."""
     torch.manual_seed(1)
-    module = WeightedHeads(400, 400, random_init=True, self_attention=True)
+    module = WeightedHeads(800, 800, branches=400, random_init=True, self_attention=True)
     for weights in (module.kappa.detach(), module.alpha.detach()):
         torch.testing.assert_close(400 * weights.sort().values, torch.linspace(0, 2, 400), atol=0.2, rtol=0)
+    assert not torch.equal(module.kappa, module.alpha)
 
 
 def test_of_equally_probable_branches_the_first_are_used():
     """As all are at first; another choice on another device would be another model."""
-    for weights in WeightedHeads(32, 16, top=3, self_attention=True).kappa_alpha():
+    for weights in WeightedHeads(32, 32, branches=16, top=3, self_attention=True).kappa_alpha():
         assert weights.tolist() == [1 / 16] * 3 + [0] * 13
