@@ -29,7 +29,7 @@ cd "$(dirname "$0")/.."
 . examples/install/environment.sh
 
 name=${1:-}
-[[ $name == [a-z]* ]] || fail "name a table: $(python user_dir/tools/shared/paper_tables.py)"
+[[ $name == [a-z]* ]] || fail "name a table: $(python -m user_dir.tools.shared.paper_tables)"
 shift
 [[ " $*" != *" --seed"* && -z ${SEED:-} ]] || fail "--seed and SEED: use SEEDS=..., which also names the folders"
 [ -z "${FAMILY:-}${ARCH:-}" ] || fail "FAMILY and ARCH have no effect: use ROWS=..., in compare.sh FAMILIES=..."
@@ -53,7 +53,7 @@ if [ "$name" = families ]; then
     printf '%s\t%s\t\t\n' "$family" "$family"
   done)
 else
-  rows=$(python user_dir/tools/shared/paper_tables.py "$name" "$size")
+  rows=$(python -m user_dir.tools.shared.paper_tables "$name" "$size")
 fi
 for row in ${ROWS:-}; do
   cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||

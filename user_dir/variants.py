@@ -1,4 +1,4 @@
-"""Everything that a variant outside this package imports to add a family, an option or an attention."""
+"""Everything that a variant outside this package imports to add a family, an option, an attention or a layer."""
 # ruff: noqa: F401
 
 from . import registration  # a program may not have imported fairseq
@@ -8,5 +8,5 @@ from .config import VariantConfig, option
 from .errors import InputError
 from .families import Family
 from .transformer.architectures import add_family
-from .transformer.layers import SELF_ATTENTIONS
+from .transformer.layers import LAYER_VARIANTS, SELF_ATTENTIONS
 from .transformer.model import TransformerModel

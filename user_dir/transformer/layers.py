@@ -60,7 +60,7 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
 
 @functools.cache
 def joined(outer: type, attention: type) -> type:
-    """The class `outer`, branches or RestrictedAttention, with the base class `attention` (see MultiheadAttention)."""
+    """`outer`, such as branches or RestrictedAttention, with the base class `attention` (see MultiheadAttention)."""
     if issubclass(outer, attention):
         return outer
     parts = (outer, *getattr(attention, "parts", (attention,)))
@@ -206,9 +206,12 @@ LAYERS = {  # with attention and FFN as sublayers, and with the FFN in the atten
     "encoder": (TransformerEncoderLayer, BranchedEncoderLayer),
     "decoder": (TransformerDecoderLayer, BranchedDecoderLayer),
 }
+# Variants of all of these: mixins before the layer's class, each with a static method selected(cfg).
+LAYER_VARIANTS = []
 
 
 def build_layer(side: str, cfg: VariantConfig) -> TransformerEncoderLayer | TransformerDecoderLayer:
     """The layer of the "encoder" or "decoder" that `cfg` selects."""
     sublayers = cfg.branched_attention == "none" or cfg.branch_residual == "shared"
-    return LAYERS[side][0 if sublayers else 1](cfg)
+    selected = [variant for variant in LAYER_VARIANTS if variant.selected(cfg)]
+    return functools.reduce(lambda layer, variant: joined(variant, layer), selected, LAYERS[side][not sublayers])(cfg)

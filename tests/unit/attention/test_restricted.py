@@ -1,12 +1,14 @@
 """Restricted self-attention against a loop over sentences, heads and the positions that are seen."""
 
+import argparse
+
 import pytest
 import torch
 
 from user_dir.attention.cache import cache_of
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.attention.restricted import SMALLEST_BLOCK, RestrictedAttention
-from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.config import VariantConfig
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.transformer.layers import SELF_ATTENTIONS, joined
 
@@ -14,7 +16,11 @@ from comparing import assert_decodes_word_by_word, comparison, future, heads_by_
 from support import PAD
 
 MODEL, HEADS, LENGTH = 4, 2, 24
-KINDS = {MultiheadAttention: {}, RelativeMultiheadAttention: {"distance": 3}}
+KINDS = {MultiheadAttention: {}}  # and the others, as families have them, but with k = 3
+for family in FAMILIES.values():
+    cfg = VariantConfig.from_namespace(argparse.Namespace(**family.options | {"relative_distance": 3}))
+    selected = {kind: kind.from_config(cfg) for kind in SELF_ATTENTIONS.values()}
+    KINDS |= {kind: options for kind, options in selected.items() if options is not None}
 RESTRICTED = {"restricted_attention": "both", "neighbourhood": 5}
 
 

@@ -69,9 +69,9 @@ def test_the_published_settings(recipe, target):
 @pytest.mark.parametrize(("size", "target"), [("base", "de"), ("base", "fr"), ("big", "de"), ("big", "fr")])
 def test_the_papers_settings(family, size, target):
     text = plan("wmt14.sh", FAMILY=family, SIZE=size, TARGET=target)
-    weighted, relative, big = family.startswith("weighted"), family == "relative_transformer", size == "big"
-    assert int(option(text, "--max-update")) == ((60_000, 250_000) if weighted else (100_000, 300_000))[big]
-    last = 1 if weighted or relative and not big else (5, 20)[big]
+    updates, last, dropped = FAMILIES[family].training_of(size)  # test_families.py has them from the papers once more
+    big = size == "big"
+    assert int(option(text, "--max-update")) == updates
     if last == 1:
         assert f"average_checkpoints {option(text, '--save-dir')}/checkpoint_last.pt --output" in text
     else:
@@ -79,9 +79,8 @@ def test_the_papers_settings(family, size, target):
         assert int(option(text, "--max-update")) % int(option(text, "--save-interval-updates")) == 0
     assert option(text, "--arch") == f"{family}_{size}{'_en_fr' if big and target == 'fr' else ''}"
     assert option(text, "--branch-frozen-updates") == "10000"
-    dropped = ("0.1", "0.3")[big] if weighted else "0.0"
-    assert option(text, "--attention-dropout") == dropped
-    assert not weighted or option(text, "--dropout") == dropped  # Vaswani et al. have 0.1 with French in both
+    assert option(text, "--attention-dropout") == str(dropped)
+    assert not dropped or option(text, "--dropout") == str(dropped)  # Vaswani et al. have 0.1 with French in both
     assert "--no-epoch-checkpoints" in text  # all of them would be kept
     assert f" --reference data/wmt14.en-{target}/raw/test.{target} " in text
     assert float(option(text, "--lr")) == pytest.approx((1024 if big else 512) ** -0.5 * 4000**-0.5, rel=1e-3)

@@ -24,8 +24,8 @@ from support import PRE_NORM, SMALL
 NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig}
 OPTIONS = [option.name for option in fields(VariantConfig) if option.name not in {*NESTED, "quant_noise"}]
 OPTIONS += [f"{side}_{option.name}" for side, config in NESTED.items() for option in fields(config)]
-# Values to change to, for options that are neither switches nor a choice of words. Numbers of layers, widths, positions
-# and words are left out: they are shapes.
+# Values to change to, for options that are neither switches nor a choice of words; for others of ours the next number.
+# fairseq's numbers of layers, widths, positions and words are left out: they are shapes.
 VALUES = {"activation_fn": "tanh", "branches": 4, "top_branches": 1, "neighbourhood": 8, "relative_distance": 8}
 VALUES |= {"attention_key_dim": 8, "attention_value_dim": 8, "decoder_output_dim": 8, "relu_dropout": 0.5}
 VALUES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
@@ -60,6 +60,8 @@ def other_values(name, model):
         choices = [VALUES[name]]
     elif hasattr(kind, "__members__"):
         choices = [member.value for member in kind]
+    elif name in VariantConfig.__annotations__ and not isinstance(now, (bool, float)):
+        choices = [(now or 0) + 1]
     else:
         choices = [not now] if isinstance(now, bool) else [0.5] if isinstance(now, float) else []
     return [value for value in choices if str(value) != str(now)]

@@ -1,6 +1,7 @@
 """Every architecture: no leaks, live gradients, activation checkpointing, precision."""
 
 import argparse
+import copy
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from fairseq.models.transformer import base_architecture
 from user_dir.attention.multihead import MultiheadAttention
 from user_dir.errors import InputError
 from user_dir.transformer.architectures import FAMILIES
+from user_dir.transformer.layers import LAYER_VARIANTS
 
 from comparing import assert_decodes_word_by_word
 from support import EOS, PAD, PRE_NORM, SMALL, build_model
@@ -227,6 +229,30 @@ def test_torchscript_is_refused_by_name(build, arch):
         build(arch, export=True)
     with pytest.raises(InputError, match="nmt-translate"):
         torch.jit.script(build(arch))
+
+
+class Scaled:
+    """A variant of layers, for the option --encoder-layers 3: x ← LayerNorm(3 x + Sublayer(x))."""
+
+    @staticmethod
+    def selected(cfg):
+        return cfg.encoder.layers == 3
+
+    def residual_connection(self, x, residual):
+        return 3 * residual + x
+
+
+@every_architecture
+def test_a_variant_of_layers(build, batch, monkeypatch, arch, norm):
+    """In both sides and with branches, also in a copy; where it is not selected all is as before."""
+    expected = [build(arch, encoder_layers=layers, **norm)(**batch)[0] for layers in (2, 3)]
+    monkeypatch.setattr("user_dir.transformer.layers.LAYER_VARIANTS", [*LAYER_VARIANTS, Scaled])
+    models = [build(arch, encoder_layers=layers, **norm) for layers in (2, 3)]
+    models.append(copy.deepcopy(models[1]))
+    same, *others = (model(**batch)[0] for model in models)
+    assert torch.equal(same, expected[0]) and torch.equal(*others)
+    assert not torch.isclose(others[0], expected[1]).all()
+    assert all(isinstance(layer, Scaled) for side in (models[1].encoder, models[1].decoder) for layer in side.layers)
 
 
 @every_architecture

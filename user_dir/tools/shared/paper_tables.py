@@ -1,7 +1,7 @@
 """The papers' tables of ablations: what each row changes, and what it gave on newstest2013 (English–German).
 
-    python3 user_dir/tools/shared/paper_tables.py                      # the tables' names
-    python3 user_dir/tools/shared/paper_tables.py vaswani quickstart   # each row: name, family, options, published BLEU
+    python3 -m user_dir.tools.shared.paper_tables                      # the tables' names
+    python3 -m user_dir.tools.shared.paper_tables vaswani quickstart   # each row: name, family, options, published BLEU
 
 Plain data for tools/parameter_table and, like families.py, for the shell of examples/: hence no fairseq or torch here.
 A table is of the papers' base size, or of the quickstart's, where its rows change heads, widths and layers in
@@ -13,6 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from ...families import FAMILIES
 
 Size = dict[str, tuple[int, int]]  # of encoder and decoder, by the names of fairseq-train's options
 SIZES = {
@@ -64,7 +66,6 @@ def big(size: Size) -> dict:
 
 
 VASWANI, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
-WEIGHTED_RELATIVE = "weighted_relative_transformer"
 
 TABLES = {
     # Vaswani et al. 2017, Table 3. Its base has dropout 0.1 and label smoothing 0.1; the quickstart's has dropout 0.
@@ -126,7 +127,7 @@ TABLES = {
         for where in ("encoder_decoder", "self", "both_halves", "both")
     ],
     # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the final score. No table of theirs.
-    "convergence": [Row(family, family, given()) for family in (VASWANI, RELATIVE, WEIGHTED, WEIGHTED_RELATIVE)],
+    "convergence": [Row(family, family, given()) for family in FAMILIES],
 }
 
 
