@@ -24,7 +24,8 @@ if [[ " $* " == *" --dry-run "* ]]; then
   dry_run=yes INSTALL=no
   python() { "${PYTHON:-python3}" "$@"; }
 fi
-[ -z "${MIRROR:-}" ] || export MIRROR=$(realpath "$MIRROR")
+[ -d "${MIRROR:-.}" ] || { echo "$(basename "$0"): MIRROR=$MIRROR: there is no such folder" >&2; exit 1; }
+[ -z "${MIRROR:-}" ] || MIRROR=$(realpath "$MIRROR")
 cd "$(dirname "$0")/.."
 . examples/install/environment.sh
 
@@ -59,7 +60,8 @@ for row in ${ROWS:-}; do
   cut -f 1 <<< "$rows" | grep -qxF -- "$row" ||
     fail "ROWS names $row; the rows of $name are $(cut -f 1 <<< "$rows" | tr '\n' ' ')"
 done
-rows=$(awk -F '\t' -v named=" ${ROWS:-} " 'NR == 1 || named == "  " || index(named, " " $1 " ")' <<< "$rows")
+named=" $(printf '%s ' ${ROWS:-})"  # also where lines separate them
+rows=$(awk -F '\t' -v named="$named" 'NR == 1 || named == "  " || index(named, " " $1 " ")' <<< "$rows")
 [ "$(wc -l <<< "$rows")" -gt 1 ] ||
   fail "ROWS or FAMILIES names only ${ROWS:-}, with which there is nothing to compare; name another one, too"
 for word in "$@"; do

@@ -22,11 +22,9 @@ generation=(--beam 5)
 copy_published() {  # source and target language, folder with their files, folder to write to
   local name
   for name in {train,valid,test.2016}.{"$1","$2"}; do
-    [ -e "$3/$name" ] || [ -e "$3/$name.gz" ] ||
-      { echo "$3/$name and $name.gz are missing: add one of them" >&2; exit 1; }
-  done
-  for name in {train,valid,test.2016}.{"$1","$2"}; do
-    if [ -e "$3/$name.gz" ]; then gunzip -c "$3/$name.gz"; else cat "$3/$name"; fi > "$4/${name/.2016/}"
+    if [ -e "$3/$name.gz" ]; then gunzip -c "$3/$name.gz"
+    elif [ -e "$3/$name" ]; then cat "$3/$name"
+    else echo "$3/$name and $name.gz are missing: add one of them" >&2; exit 1; fi > "$4/${name/.2016/}"
   done
 }
 helpers+=(lock make_once binarised copy_published)

@@ -20,7 +20,7 @@ set -euo pipefail
 usage() { echo "own-data.sh: $1: name two text files, such as text/mine.fr text/mine.en" >&2; exit 1; }
 [ $# -ge 2 ] || usage "$# arguments"
 for text in "$1" "$2"; do
-  [ -f "$text" ] || usage "there is no file $text"
+  [ -f "$text" ] && [ -r "$text" ] || usage "there is no file $text that can be read"
   [[ ${text##*/} == *.* ]] || usage "$text has no ending that says its language"
 done
 texts=("$(realpath -- "$1")" "$(realpath -- "$2")") source=${1##*.} target=${2##*.}
@@ -29,7 +29,7 @@ shift 2
 [[ ${PAIRS:-1} =~ ^[1-9][0-9]{0,8}$ ]] ||
   { echo "own-data.sh: PAIRS is $PAIRS: give a whole number from 1 to 999999999" >&2; exit 1; }
 # Without a UTF-8 locale wc counts no word of Cyrillic or Devanagari.
-read -r pairs words <<< "$(awk '{ words += NF } END { printf "%d %.0f", NR, words }' "${texts[0]}")"
+read -r lines words <<< "$(awk '{ words += NF } END { printf "%d %.0f", NR, words }' "${texts[0]}")"
 read -r -d "" -a preparation <<< "${PREPARATION:-}" || true
 in_project() { (cd "$(realpath "$(dirname "$0")/..")" && "$@"); }  # where the steps run
 chosen_by() { local word; echo "$*"; for word in "$@"; do [ ! -f "$word" ] || cat "$word"; done; }
@@ -43,8 +43,8 @@ extras=plot,ctranslate2  # answers in a second, where CTranslate2 computes the f
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5 --max-len-a 1) remedy=""
 # An epoch may have thousands of updates, and the last one rarely ends. At the end of an epoch fairseq keeps no
 # checkpoint by update, but few epochs end at a multiple of a prime.
-[ "$pairs" -lt 100000 ] || checkpoints=1249
-pairs=${PAIRS:-$pairs}
+[ "$lines" -lt 100000 ] || checkpoints=1249
+pairs=${PAIRS:-$lines}
 if [ "$pairs" -lt 20000 ]; then  # as TED talks (ted.md)
   size=tiny merges=4000 dropout=0.3 batch=2048 rate=2e-3 warmup=1000 updates=40000
   shape=(--encoder-normalize-before --decoder-normalize-before)  # post-norm models ignored the source
@@ -79,6 +79,8 @@ for option in output source-lang target-lang; do
 done
 at_least 1 PATIENCE  # fairseq takes 0 for no limit
 if [ "$checkpoints" = epoch ]; then
+  most=$(sed -nE 's/.* --max-pairs[ =]([0-9]+) .*/\1/p' <<< " ${preparation[*]} ")
+  [ "${most:-$lines}" -ge "$lines" ] || words=$((words * most / lines))
   # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate rises.
   epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords
 else  # by update alone, also where an epoch ends

@@ -100,7 +100,9 @@ else
   refuse_another_run
 fi
 
-stage "prepare the corpus: $data" prepare "; another corpus, from another server: CORPUS=bible SOURCE=de $0"
+remedy=""
+[ "$corpus${MIRROR:-}" != tatoeba ] || remedy="; another corpus, from another server: CORPUS=bible SOURCE=de $0"
+stage "prepare the corpus: $data" prepare "$remedy"
 open_run
 stage "train: $run" train
 if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then

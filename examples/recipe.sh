@@ -20,7 +20,7 @@
 #   VALID_PAIRS=                validate on this many pairs, always the same ones (default: all)
 #   SEED=1                      the seed of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched
-#   OUTPUT=runs/...             checkpoints, logs and translations, within the project; the data go to data/
+#   OUTPUT=runs/...             checkpoints, logs and translations, relative to the project; the data go to data/
 #   SMOKE=0                     1: a tiny model and few updates, to test every step
 #   STEPS="prepare train average translate score"   run only these; on other hosts than the first: train
 #   INSTALL= PYTHON=python3     INSTALL=no uses the active environment as it is; else PYTHON makes .venv
@@ -102,7 +102,7 @@ GPUS=${GPUS:-$(visible_gpus || true)}
 NODES=${NODES:-1} NODE_RANK=${NODE_RANK:-0} MAX_TOKENS=${MAX_TOKENS:-4096} SEED=${SEED:-1}
 SMOKE=${SMOKE:-0}
 if [ "$SMOKE" != 0 ]; then
-  updates=30 batch=1000 warmup=10
+  updates=30 warmup=10
   case $checkpoints in best | last) ;; *) average=2 checkpoints=10 ;; esac
   model+=(--encoder-layers 1 --encoder-embed-dim 64 --encoder-ffn-embed-dim 128)
   model+=(--decoder-layers 1 --decoder-embed-dim 64 --decoder-ffn-embed-dim 128)
@@ -117,10 +117,13 @@ esac
 [ -z "${CHOOSE:-}" ] || [ "${AVERAGE:-1}" = 1 ] ||
   fail "AVERAGE=$AVERAGE: with CHOOSE=$CHOOSE one checkpoint translates; omit one of them"
 UPDATES=${UPDATES:-${updates:-$published_updates}} AVERAGE=${AVERAGE:-${average:-$published_average}}
-BATCH=${BATCH:-$batch}
 at_least 0 GPUS NODE_RANK SEED
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
-at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE BATCH
+at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE
+workers=$((PROCESSES * NODES))
+[ "$SMOKE" = 0 ] || batch=$((workers < 4 ? 1000 : 300 * workers))  # a long sentence for each
+BATCH=${BATCH:-$batch}
+at_least 1 BATCH
 [ "$GPUS" = 0 ] || [ "$GPUS" = "$PROCESSES" ] ||
   fail "PROCESSES is $PROCESSES and GPUS $GPUS, and each GPU has one process;" \
     "omit PROCESSES, or use CPUs: GPUS=0"
@@ -134,7 +137,6 @@ share_batch() {  # tokens of a batch, tokens that fit into a process, processes:
   max_tokens=$((($1 + $3 * update_freq / 2) / ($3 * update_freq)))
 }
 
-workers=$((PROCESSES * NODES))
 [ "$NODES" = 1 ] || [ -n "${MASTER_ADDR:-}" ] || fail "NODES=$NODES needs the first host's address; add MASTER_ADDR=..."
 share_batch "$BATCH" "$MAX_TOKENS" "$workers"
 [ "$max_tokens" -ge 300 ] ||  # fairseq omits sentences longer than that
@@ -183,7 +185,7 @@ case $checkpoints in
   epoch)
     running+=(--keep-last-epochs "$AVERAGE")
     [ "$AVERAGE" = 1 ] || averaged=("$run" --last "$AVERAGE" --by epoch --or-fewer) ;;
-  *)  # one more than needed, because fairseq saves none where an epoch ends
+  *)  # so often that two more are saved than are averaged, because fairseq saves none where an epoch ends
     interval=$((UPDATES / (AVERAGE + 2)))
     interval=$((interval < 1 ? 1 : interval < checkpoints ? interval : checkpoints))
     running+=(--no-epoch-checkpoints --save-interval-updates "$interval" --keep-interval-updates "$AVERAGE")
@@ -194,12 +196,15 @@ esac
 running+=(--distributed-world-size "$workers")
 if [ "$workers" -gt 1 ]; then
   port=29500
-  # Other runs may train on the same host.
-  if [ "$NODES" = 1 ]; then port=$((20000 + $(cksum <<< "$project/$run" | cut -d ' ' -f 1) % 12000)); fi
+  if [ "$NODES" = 1 ]; then
+    MASTER_ADDR=127.0.0.1  # clusters export another one
+    # Other runs may train on the same host.
+    port=$((20000 + $(cksum <<< "$project/$run" | cut -d ' ' -f 1) % 12000))
+  fi
   MASTER_PORT=${MASTER_PORT:-$port}
   at_least 1 MASTER_PORT
   launch=(torchrun --nnodes "$NODES" --node-rank "$NODE_RANK" --nproc-per-node "$PROCESSES"
-    --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "$MASTER_PORT" --no-python)
+    --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" --no-python)
   if [ "$GPUS" != 0 ]; then
     launch+=(fairseq-train)
   else
@@ -291,7 +296,7 @@ follow_plan() {  # published results
     declare -f "${helpers[@]}"
   else
     . examples/install/environment.sh
-    refuse_another_run
+    refuse_another_run  # before hours of preparation; open_run asks again when it holds the folder's lock
   fi
   # Commands other than fairseq-train also use any GPU that they see.
   if [ "$GPUS" = 0 ]; then run export CUDA_VISIBLE_DEVICES=; fi

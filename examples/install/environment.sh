@@ -22,7 +22,7 @@ own_environment=
 
 require_python() {  # an interpreter, and what to do if it is another one
   "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null ||
-    fail "Python 3.11 to 3.14 is needed, and $1 is $("$1" --version 2>&1 || echo 'missing')." \
+    fail "Python 3.11 to 3.14 is needed, and $1 is $(type -P "$1" >/dev/null && "$1" --version 2>&1 || echo missing)." \
       "${2:-Name another one: PYTHON=/path/to/python3.11 $0}"
 }
 
@@ -31,7 +31,8 @@ debian() {  # an interpreter: its package
 }
 
 require_compiler() {  # fairseq is distributed as source
-  command -v "${CXX:-c++}" >/dev/null ||
+  local compiler=${CXX:-c++}
+  command -v "${compiler%% *}" >/dev/null ||  # CXX may be "ccache g++"
     fail "fairseq has to be compiled, and there is no C++ compiler. Install one, g++ 10 or newer: apt-get install g++"
   [ -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
     fail "fairseq has to be compiled, and $interpreter has no headers. Install them, e.g.:" \
@@ -107,7 +108,7 @@ fi
 
 # A new tool is a new command, which setup.py finds by its name.
 wanted=$({ cat "$project/setup.py" "$tested"; echo "$project"/user_dir/tools/*.py; } | cksum)
-note=$environment/fairseq-transformer-variants  # .EXTRAS.installed, "" among them
+note=$environment/fairseq-transformer-variants  # .EXTRAS.installed is a file for each list of extras, also for none
 installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
 
 if ! installed; then

@@ -21,11 +21,15 @@
 #   running=(...)           options of fairseq-train that do not affect the model: devices, checkpoints, the clock
 #   averaged=(...)          arguments of average_checkpoints
 #   reference=(...)         options of user_dir.tools.score
+#   chosen                  (only recipe.sh) what chooses the checkpoint that translates; fixed once a run is trained
 
 . "$(dirname "${BASH_SOURCE[0]}")/supervised.sh"
 from=$PWD project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+type -P "${PYTHON:-python3}" > /dev/null ||
+  fail "there is no ${PYTHON:-python3}: install Python 3.11 to 3.14, or name it: PYTHON=/path/to/python3.11 $0"
 
 at_least() {  # number, names of variables that must hold whole numbers not below it; leading zeros are removed
   local least=$1 name; shift
@@ -136,7 +140,7 @@ write_translations() {  # fairseq-generate's output with its lines D-NUMBER <tab
 }
 
 show_and_keep() {  # file, command ...
-  "${@:2}" | tee "$1.partial" || { rm "$1.partial"; return 1; }
+  "${@:2}" | tee "$1.partial" || { local status=$?; rm "$1.partial"; return $status; }
   mv "$1.partial" "$1"
 }
 
@@ -161,9 +165,9 @@ train() {
   # STEPS may have translated with an earlier checkpoint.
   [ -n "$dry_run" ] || [ "$host" != 0 ] || forget_translations
   # A kill may have come between the end of the training and this mark; after --stop-time-hours fairseq would go on.
-  # (A late Ctrl-C adds a traceback to the log.)
+  # (A late Ctrl-C adds a traceback to the log. `tail | grep -q` would at times fail there: grep ends before tail.)
   if [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] &&
-    tail -n 50 "$run/$log" 2>/dev/null | grep -q "done training in"; then
+    [[ $(tail -n 50 "$run/$log" 2>/dev/null) == *"done training in"* ]]; then
     touch "$run/trained"
     return
   fi
@@ -184,8 +188,8 @@ check_options() {  # before a preparation that may take hours
   local i given said status=0
   [ ${#further[@]} != 0 ] && [ ! -e "$data/data-bin" ] || return 0
   said=$(fairseq-train "$data/data-bin" --user-dir user_dir --task checked_translation --distributed-world-size 1 \
-    --save-dir /dev/null "${training[@]}" "${further[@]}" 2>&1) || status=$?  # fairseq would write a file there
-  [ $status != 2 ] || fail "${said##*$'\n'}"  # of fairseq-train's parser; with 1 it misses the data
+    --save-dir /dev/null "${training[@]}" "${further[@]}" 2>&1) || status=$?  # a folder would get a file
+  [ $status != 2 ] || fail "${said##*$'\n'}"  # fairseq-train's parser ends with 2; the data, still missing, give 1
   for i in "${!further[@]}"; do
     case ${further[i]} in
       --finetune-from-model | --continue-once) given=${further[i + 1]} ;;
@@ -239,8 +243,8 @@ last_file_of() {  # step: the file that exists when it is done; the other steps 
   esac
 }
 
-done_before() {  # file
-  [ -z "$dry_run" ] && [ -n "$1" ] && [ -e "$1" ] && echo "$1 is there"
+done_before() {  # file, or nothing
+  [ -z "$dry_run" ] && [ -e "$1" ] && echo "$1 is there"
 }
 
 step() {  # name [remedy if it fails]
@@ -275,7 +279,7 @@ step() {  # name [remedy if it fails]
 
 options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"; }  # record.py reads it
 
-has_checkpoints() { compgen -G "$run/checkpoint*.pt" > /dev/null; }
+has_checkpoints() { local found=("$run"/checkpoint*.pt); [ -e "${found[0]:-}" ]; }
 
 begun() { [ -e "$run/trained" ] || has_checkpoints; }
 

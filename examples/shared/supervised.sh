@@ -14,4 +14,6 @@ if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&
   exec "${PYTHON:-python3}" -S "$(dirname "${BASH_SOURCE[0]}")/supervise.py" \
     "$BASH" $([[ $- != *x* ]] || echo -x) "$0" "$@"
 fi
-[ -n "${typed+set}" ] || typed=("examples/$(basename "$0")" "$@")  # the command, for the run's record
+# The command, for the run's record. own-data.sh sources this before it shifts its two arguments, and then again; a
+# variable `typed` of the user's shell has no second element.
+[ -n "${typed[1]+set}" ] || typed=("examples/$(basename "$0")" "$@")

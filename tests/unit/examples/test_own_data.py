@@ -65,6 +65,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         by_update = [f"--{what}-interval-updates 1249 " in text for what in ("save", "validate")]
         assert by_update == ["--by update" in text] * 2 == [pairs >= 100_000] * 2
         assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
+    limited = started(*texts, "--dry-run", PREPARATION="--max-pairs 50").stdout  # a tenth of 500
+    assert "--save-interval 192 " in limited.replace("\\\n", "").replace("    ", "")
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
     assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate
     (tmp_path / "joint/bpe").mkdir(parents=True)

@@ -79,6 +79,7 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
 def test_runs_on_one_host_do_not_meet_at_one_port():
     ports = {option(plan("wmt14.sh", GPUS=2, SEED=seed), "--master-port") for seed in range(1, 6)}
     assert len(ports) == 5 and all(20000 <= int(port) < 32000 for port in ports)
+    assert option(plan("wmt14.sh", GPUS=2, MASTER_ADDR="other"), "--master-addr") == "127.0.0.1"
     # Hosts may name folders differently.
     assert option(plan("wmt14.sh", GPUS=2, **TWO_HOSTS), "--master-port") == "29500"
 

@@ -76,6 +76,21 @@ def test_options_are_compared_again_after_the_wait_for_another_run(tmp_path):
     assert done.returncode == 1 and "contains a run with other options" in done.stderr
 
 
+def test_a_folder_whose_name_is_a_pattern_has_checkpoints(tmp_path):
+    (tmp_path / "a[1]").mkdir()
+    call = f"{definitions('has_checkpoints')}\nrun='{tmp_path}/a[1]'\nhas_checkpoints"
+    found = [bash("-uc", call).returncode]
+    (tmp_path / "a[1]/checkpoint_last.pt").touch()
+    assert [*found, bash("-uc", call).returncode] == [1, 0]
+
+
+def test_a_reader_of_scores_that_goes_away_is_no_error_of_the_step(tmp_path):
+    """Steps end without a word with the status of SIGPIPE."""
+    call = f"{definitions('show_and_keep')}\n(show_and_keep kept yes) | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = bash("-o", "pipefail", "-c", call, cwd=tmp_path)
+    assert (done.stdout, [*tmp_path.iterdir()]) == ("y\n141\n", [])
+
+
 def test_as_many_gpus_as_torch_can_use(tmp_path):
     settings = f"run={tmp_path} torch_version=2 older_gpus=; python() {{ echo 1; }}"
     calls = "for GPUS in 1 2; do (check_training) && echo $GPUS; done"
@@ -109,6 +124,7 @@ def test_what_does_not_hear_sigterm_is_killed():
         (["--dropout=0.2"], {}, "--dropout: the rows of vaswani differ in it, and would become equal; omit it"),
         ([], {"SIZE": "base"}, "SIZE=base: the rows of vaswani are in proportion to the quickstart's model; omit it"),
         (["--dropout", "0.2"], {"ROWS": "D.smoothing-0", "SIZE": "base"}, None),
+        ([], {"ROWS": "D.smoothing-0\nbig"}, None),
     ],
 )
 def test_rows_that_would_not_be_those_of_the_table_are_refused(words, env, message):
@@ -136,15 +152,15 @@ def test_help_is_the_comment_at_the_top(tmp_path, recipe, option, words):
 def test_settings_of_a_users_shell(tmp_path):
     """With CDPATH `cd` prints a folder, and with noclobber `>` refuses a file that is there."""
     (tmp_path / "settings").write_text("set -o noclobber\n")
-    settings = {"CDPATH": ".:/tmp", "BASH_ENV": str(tmp_path / "settings"), "PYTHONSAFEPATH": "1"}
+    settings = {"CDPATH": ".:/tmp", "BASH_ENV": str(tmp_path / "settings"), "PYTHONSAFEPATH": "1", "typed": "mine"}
     for recipe in ("quickstart.sh", "multi30k.sh"):
         env = {"GPUS": "0"}
         plain, other = (bash(f"examples/{recipe}", "--dry-run", env=e, cwd=PROJECT) for e in (env, env | settings))
         assert other.returncode == 0 and other.stdout == plain.stdout
-    show = "echo ${PYTHONSAFEPATH-none} $(printenv PYTHONUTF8)"
+    show = "echo ${PYTHONSAFEPATH-none} $(printenv PYTHONUTF8) $typed"
     script = f". '{EXAMPLES}/shared/supervised.sh'; echo x > settings; {show}"
     done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "none 1\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "none 1 examples/x\n"), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_the_batch_does_not_depend_on_the_processes():
     ],
 )
 def test_the_batch_is_the_papers(recipe, batch):
+    assert int(option(plan(recipe, GPUS=8, SMOKE=1), "--max-tokens")) >= 300  # no sentence is too long
     text = plan(recipe, GPUS=2)
     tokens, passes = int(option(text, "--max-tokens")), int(option(text, "--update-freq"))
     assert tokens <= 4096 and abs(tokens * passes * 2 / batch - 1) < 0.02
