@@ -213,5 +213,8 @@ LAYER_VARIANTS = []
 def build_layer(side: str, cfg: VariantConfig) -> TransformerEncoderLayer | TransformerDecoderLayer:
     """The layer of the "encoder" or "decoder" that `cfg` selects."""
     sublayers = cfg.branched_attention == "none" or cfg.branch_residual == "shared"
-    selected = [variant for variant in LAYER_VARIANTS if variant.selected(cfg)]
-    return functools.reduce(lambda layer, variant: joined(variant, layer), selected, LAYERS[side][not sublayers])(cfg)
+    layer = LAYERS[side][0 if sublayers else 1]
+    for variant in LAYER_VARIANTS:
+        if variant.selected(cfg):
+            layer = joined(variant, layer)
+    return layer(cfg)
