@@ -90,10 +90,12 @@ class Commands:
         )
         try:
             output, _ = process.communicate(timeout=left)
-        except subprocess.TimeoutExpired:
+        except BaseException as reason:  # also Ctrl-C, which a session of its own does not hear
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise TimeIsOver from None
+            if isinstance(reason, subprocess.TimeoutExpired):
+                raise TimeIsOver from None
+            raise
         if process.returncode:
             raise Failure(([""] + output.strip().splitlines())[-1][:300])
         return output

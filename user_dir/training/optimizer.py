@@ -54,6 +54,7 @@ class FusedAdam(FairseqAdam):
     """
 
     trains_branch_weights = True
+    params = ()  # in the order given, by which fairseq's --debug-param-names names them, not in that of the groups
     _step_supports_amp_scaling = True  # read by torch's GradScaler: with --amp fairseq has unscaled the gradients
 
     def __init__(self, cfg: FusedAdamConfig, params):
@@ -62,7 +63,7 @@ class FusedAdam(FairseqAdam):
             if getattr(cfg, name):
                 raise InputError(f"{flag(name)} is not supported: train with --optimizer adam")
         refuse_betas(cfg.adam_betas)
-        params = list(params)
+        self.params = params = list(params)
         groups, self.branch_training = params, None
         branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchTraining)]
         if branch:
@@ -78,11 +79,11 @@ class FusedAdam(FairseqAdam):
                 self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
             except ValueError as error:
                 raise InputError(f"{error}: change --lr, --adam-betas, --adam-eps or --weight-decay") from error
-
-    def load_state_dict(self, state_dict, optimizer_overrides=None):
-        """As fairseq's, but with the --adam-betas, --adam-eps and --weight-decay given now, not the checkpoint's."""
+        # fairseq would keep those of a checkpoint, and with --amp loads it into torch's optimizer without asking us.
         given = {name: value for name, value in self.optimizer_config.items() if name != "lr"}  # the scheduler's
-        super().load_state_dict(state_dict, given | (optimizer_overrides or {}))
+        self._optimizer.register_load_state_dict_post_hook(
+            lambda optimizer: [group.update(given) for group in optimizer.param_groups]
+        )
 
     def set_up_branches(self):
         """Sets the branch weights' rate for the next update; a scheduler or overrides may have changed all groups."""
@@ -150,6 +151,8 @@ def refuse_betas(betas) -> None:
 
 def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
     """Raises InputError for options with which branch weights would not be trained."""
+    if isinstance(cfg.max_update, str):  # a reference to fairseq's options, of a program that has not given its own
+        raise InputError("fused_adam needs max_update, fp16 and amp for branch weights: add them to its options")
     faults = []
     if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4; most updates are less than half that
         faults.append(

@@ -93,6 +93,13 @@ class TransformerModel(TransformerModelBase):
         for block in branched_blocks(self).values():
             block.kappa.param_group = block.alpha.param_group = self.branch_training
 
+    def upgrade_state_dict(self, state_dict: dict) -> None:
+        """As fairseq's, which takes a state without versions, as in --store-ema, for one without final LayerNorms."""
+        for side in ("encoder", "decoder"):
+            if f"{side}.layer_norm.weight" in state_dict:
+                state_dict.setdefault(f"{side}.version", torch.tensor([3.0]))
+        super().upgrade_state_dict(state_dict)
+
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq before each update.
 

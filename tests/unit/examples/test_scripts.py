@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from gpu import Commands
 from unit.examples.support import EXAMPLES, bash, definitions, last_options, option, plan
 
 from support import PROJECT, ended
@@ -175,6 +176,21 @@ def test_help_of_the_tests_installs_nothing(tmp_path, script):
     done = bash(PROJECT / "tests" / script, "--help", env={"PATH": os.defpath}, cwd=tmp_path)
     assert done.returncode == 0 and f"tests/{script}" in done.stdout
     assert done.stderr == "" and not any(tmp_path.iterdir())
+
+
+def test_an_interrupted_report_of_a_gpu_ends_its_command(monkeypatch):
+    communicate, processes = subprocess.Popen.communicate, []
+
+    def interrupted(process, timeout=None):
+        processes.append(process)
+        if timeout:
+            raise KeyboardInterrupt
+        return communicate(process)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Commands(minutes=1).run("sleep", 20)
+    assert processes[0].poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

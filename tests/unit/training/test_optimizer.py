@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import itertools
 import math
 
 import pytest
@@ -58,8 +59,11 @@ def test_continues_with_the_options_given_now(model):
     """fairseq's optimizer keeps those of the checkpoint, against its docstring; --optimizer-overrides come last."""
     now = fused_adam(model(), lr=[0.5], adam_betas="(0.5, 0.9)", adam_eps=1e-4, weight_decay=0.3)
     before = fused_adam(model()).state_dict()
-    for overrides, decay in ((None, 0.3), ({"weight_decay": 0.2}, 0.2)):
-        now.load_state_dict(copy.deepcopy(before), overrides)
+    common = argparse.Namespace(fp16_init_scale=1, min_loss_scale=0)
+    with_amp = AMPOptimizer(argparse.Namespace(common=common, optimizer=None), [], now)
+    given = ((None, 0.3), ({"weight_decay": 0.2}, 0.2))
+    for optimizer, (overrides, decay) in itertools.product((now, with_amp), given):
+        optimizer.load_state_dict(copy.deepcopy(before), overrides)
         group = now.param_groups[0]
         assert [group[name] for name in ("betas", "eps", "weight_decay")] == [(0.5, 0.9), 1e-4, decay]
         assert group["lr"] == 0.01  # the scheduler's
@@ -285,3 +289,5 @@ def test_refuses_never_to_train_them():
         with pytest.raises(InputError, match=f"--max-update {max_update} .*: .*--branch-frozen-updates"):
             fused_adam(Branched(), max_update=max_update)
     fused_adam(torch.nn.Linear(2, 2), max_update=0)  # others have nothing to freeze
+    with pytest.raises(InputError, match="fused_adam needs max_update, "):  # a program's, without fairseq's options
+        optim.build_optimizer(argparse.Namespace(optimizer="fused_adam", lr=[0.1]), list(Branched().parameters()))

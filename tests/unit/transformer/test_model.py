@@ -5,7 +5,9 @@ import copy
 
 import pytest
 import torch
+from fairseq.dataclass.configs import EMAConfig
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.ema import EMA
 from fairseq.models.transformer import base_architecture
 
 from user_dir.attention.multihead import MultiheadAttention
@@ -196,6 +198,17 @@ def test_an_architecture_that_is_not_made_of_a_familys(new_task, typed):
     base_architecture(args)
     with pytest.raises(InputError, match="this --arch does not set our options: let its function end"):
         ARCH_MODEL_REGISTRY["weighted_relative_transformer_base"].build_model(args, new_task())
+
+
+@every_architecture
+def test_a_moving_average_computes_as_the_model(build, batch, arch, norm):
+    """--store-ema, of weights that do not change; also as fairseq's load_ema_from_checkpoint has it."""
+    model, loaded = build(arch, **norm).eval(), build(arch, **norm).eval()
+    average = EMA(model, EMAConfig())
+    average.step(model)
+    loaded.load_state_dict(average.get_model().state_dict())
+    for other in (average.get_model(), loaded):
+        torch.testing.assert_close(other(**batch)[0], model(**batch)[0])
 
 
 def test_modules_hear_the_number_of_the_update(build):

@@ -72,7 +72,7 @@ def test_another_optimizer_is_noticed():
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_has_an_optimizer_of_its_own(build, copied):
     model = build("weighted_relative_transformer_base", restricted_attention="both")
-    fused_adam(model)
+    assert [*map(id, fused_adam(model).params)] == [*map(id, model.parameters())]
     other = copied(model)
     model.branch_training.require_adopted()
     with pytest.raises(InputError, match="--optimizer fused_adam"):
