@@ -239,13 +239,13 @@ class CheckedTranslationTask(TranslationTask):
         Raises:
             InputError: if its dictionaries have other words, or the model translates in the other direction
         """
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        if source != target and state.get("languages") == [target, source]:  # which also changes the dictionaries
+            raise InputError(f"the model translates {target} to {source}: add -s {target} -t {source}")
         words = self.state_dict()["dictionaries"]
         if state.get("dictionaries", words) != words:
             reason = f"the model was trained with other dictionaries than those of {self.cfg.data}"
             raise InputError(f"{reason}: name the data of its training")
-        source, target = self.cfg.source_lang, self.cfg.target_lang
-        if source != target and state.get("languages") == [target, source]:
-            raise InputError(f"the model translates {target} to {source}: add -s {target} -t {source}")
 
     def begin_epoch(self, epoch, model):
         """Called by fairseq when an epoch begins."""

@@ -41,7 +41,7 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
         if name.endswith(".gz"):
             stream = opened.enter_context(gzip.open(stream))
         stream = Limited(stream, most, where)
-        yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name)
+        yield from sentences((line.removesuffix("\n") for line in decoded(stream, where)), name.removesuffix(".gz"))
 
 
 def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
@@ -79,7 +79,8 @@ def reading(where: str | Path) -> Iterator[None]:
         # Errors of decompression have no number. A damaged zip archive points to places before the file's beginning.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise PreparationError(f"{where}: truncated or damaged archive ({error}); fetch it again") from None
+        remedy = "delete it and fetch it again"  # the cache may have it
+        raise PreparationError(f"{where}: truncated or damaged archive ({error}); {remedy}") from None
 
 
 class Limited:

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from .corpora import PARTS
-from .parallel import progress
+from .parallel import interruptible, progress
 from .subwords import SPECIAL, count_words
 from .text import read_lines, write_lines
 
@@ -71,5 +71,5 @@ def make_data_bin(
         for language, dictionary in zip(languages, dictionaries):
             prefix = folder / f"{part}.{'-'.join(languages)}.{language}"
             name = f"{part}.{language}"
-            jobs[name] = workers.submit(binarise, texts / name, dictionary, prefix)
+            jobs[name] = workers.submit(interruptible, binarise, texts / name, dictionary, prefix)
     return totals | {name: job.result() for name, job in jobs.items()}

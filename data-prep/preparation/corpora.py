@@ -14,6 +14,8 @@ from .text import check_parallel, read_lines, sha256
 
 PARTS = ("train", "valid", "test")
 ABOUT = ("title", "licence", "attribution", "homepage")  # texts in the registry that are shown
+CORPUS = {*ABOUT, "address", "files", "pairs", "max-length", "max-ratio", "valid-every"}  # the entries of a corpus,
+TEXTS = {"table", "columns", "texts", "verses", "bytes"}  # and of each of its pairs
 LEAST = {"max-length": 1, "max-ratio": 1.0, "valid-every": 2, "bytes": 0}  # smallest values of the registry's numbers
 
 
@@ -159,7 +161,7 @@ def read_registry(registry: Path) -> dict:
         PreparationError: if it is not TOML, or a corpus lacks something
     """
     try:
-        known = tomllib.loads(registry.read_text(encoding="utf-8"))
+        known = tomllib.loads(registry.read_text(encoding="utf-8-sig"))  # Windows may begin it with a mark
     except (OSError, ValueError) as error:
         raise PreparationError(f"{registry}: not readable as a registry of corpora: {error}") from None
     for name, record in known.items():
@@ -180,6 +182,9 @@ def _fault(record: dict) -> str | None:
     for key in (*ABOUT, "files", "pairs"):
         if key not in record:
             return f"{key} is missing"
+    for table in (record, *record["pairs"].values()):
+        if unknown := table.keys() - (CORPUS if table is record else TEXTS):
+            return f"not of the form of a corpus, which has no {', '.join(sorted(unknown))}"
     for key in ABOUT:
         if not isinstance(record[key], str):
             return f"{key} has to be a text in quotes"
@@ -216,6 +221,9 @@ def _fault(record: dict) -> str | None:
                 return f"{path!r} of {pair} has to be a path, a list of texts in quotes"
             if path[0] not in record["files"]:
                 return f"{path[0]} of {pair} is not among the files"
+        for part, texts in entry.get("texts", {}).items():
+            if len({len(_several(text)) for text in texts.values()}) > 1:  # the last ones would be left out
+                return f"{part} of {pair} has more texts of one language than of the other"
     return None
 
 

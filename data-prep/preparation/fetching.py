@@ -39,7 +39,8 @@ class Remote:
 
 def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     """The local file, verified: from the mirror folder if there is one, else from the cache, else downloaded."""
-    key, compressed = remote.sha256 or hashlib.sha256(remote.url.encode()).hexdigest(), None
+    unverified = hashlib.sha256(remote.url.encode()).hexdigest()  # of a file whose checksum is not known yet
+    key, compressed = remote.sha256 or unverified, None
     if mirror is not None:
         file, compressed = mirror / remote.name, mirror / f"{remote.name}.gz"
         if file.is_file():
@@ -53,6 +54,8 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     if not file.is_file():
         with locked(file.with_name(f"{file.name}.lock"), str(file)):
             if not file.is_file():  # another process may have brought it meanwhile
+                if not compressed and (known := cache / unverified[:16] / remote.name).is_file():
+                    known.replace(file.with_name(f"{file.name}.partial"))  # to be verified; the rest is fetched
                 return decompress_verified(compressed, remote, file) if compressed else download_verified(remote, file)
     verify(file, remote)
     return file
@@ -136,6 +139,7 @@ def download(url: str, partial: Path, remote: Remote, session: requests.Session)
             have = 0
         total = remote.bytes or have + int(response.headers.get("Content-Length", 0))
         bar = progress(None, f"fetching {remote.name}", total=total, initial=have, unit="B", unit_scale=True)
+        response.raw.headers.pop("Content-Encoding", None)  # some servers say so of .gz files, which would be unpacked
         with open(partial, "ab" if have else "wb") as stream, bar:
             for chunk in response.iter_content(1 << 14):  # this much is lost when the connection breaks
                 stream.write(chunk)

@@ -23,6 +23,12 @@ def start_worker() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
+def interruptible(function: Callable, *arguments):
+    """function(*arguments), a long task that ends its worker on Ctrl-C: else the parent would wait for its end."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return function(*arguments)
+
+
 def _end_with_parent() -> None:
     multiprocessing.parent_process().join()
     os._exit(1)

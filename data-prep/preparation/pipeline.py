@@ -144,7 +144,8 @@ class Preparation:
 
     def check_space(self) -> None:
         """Raises a PreparationError if the disk is too full for all stages."""
-        needed, free = DISK_FACTOR * self.source.size(), shutil.disk_usage(self.output).free
+        factor = DISK_FACTOR if self.max_pairs is None else 2  # raw alone writes all pairs, twice
+        needed, free = factor * self.source.size(), shutil.disk_usage(self.output).free
         if free < needed:
             raise PreparationError(f"{self.output}: needs {needed:,} bytes of disk space, {free:,} are free; free some")
 

@@ -1,8 +1,8 @@
 """Runs the stages of a preparation, each in its own folder, and keeps the manifest.
 
-A stage is repeated if and only if its options have changed, its files are incomplete, or an earlier stage was repeated.
-It writes to a temporary folder. When this is complete, the folders of its old result and of all later stages are
-deleted, and it takes its name.
+A stage is repeated if and only if its options other than VERSIONS have changed, its files are incomplete, or an earlier
+stage was repeated. It writes to a temporary folder. When this is complete, the folders of its old result and of all
+later stages are deleted, and it takes its name.
 """
 
 import json
@@ -15,7 +15,8 @@ from pathlib import Path
 from .errors import PreparationError
 from .text import sha256
 
-RECIPE = 5  # increase this whenever the same options produce different files; earlier ones are kept
+RECIPE = 5  # increase this whenever the same options produce different files
+VERSIONS = ("recipe", "sacremoses", "subword-nmt")  # the files of earlier ones are kept
 ORDER = ("raw", "tok", "clean", "bpe", "data-bin")
 
 
@@ -58,7 +59,7 @@ class Stages:
         """Lets `make` fill the stage's folder and return its counts, unless this is done already with these options."""
         options = json.loads(json.dumps({"recipe": RECIPE} | options))  # in the form read from the manifest
         known = self.manifest["stages"].get(name)
-        same = known and known["options"] | {"recipe": RECIPE} == options
+        same = known and known["options"] | {key: options[key] for key in VERSIONS if key in options} == options
         if same and self._is_whole(name, known["files"]):  # a trained model needs its own data
             earlier = f"made by an earlier version; for this one's, remove {self.output}, and train again"
             print(f"{name}: {'nothing to do' if known['options'] == options else earlier}")

@@ -71,7 +71,8 @@ def test_branch_weights_of_another_form(saved, new_task):
 
     def check(path, store_ema=False):
         given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema}
-        given |= {"reset_optimizer": True, "reset_dataloader": False, "reset_lr_scheduler": False, "max_update": 0}
+        given |= {"reset_optimizer": True, "reset_dataloader": False, "reset_lr_scheduler": False}
+        given |= {"max_update": 0, "max_epoch": 0, "stop_time_hours": 0}
         training = argparse.Namespace(restore_file=str(path), **given)
         first_checkpoint.refuse_checkpoints(training, new_task(), model)
 
@@ -113,6 +114,8 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
         "reset_dataloader": False,
         "reset_lr_scheduler": False,
         "max_update": 0,
+        "max_epoch": 0,
+        "stop_time_hours": 0,
     }
     same_words = argparse.Namespace(load_state_dict=lambda state: None)
     first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), same_words, None)

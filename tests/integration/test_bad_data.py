@@ -146,6 +146,19 @@ def test_a_dictionary_that_lacks_the_last_word(copies, tmp_path):
         check_input(data)
 
 
+def test_held_out_sentences_with_a_dot_in_their_name(copies, tmp_path):
+    data = shutil.copytree(copies, tmp_path / "data")
+    for path in [*data.glob("valid.*")]:
+        path.rename(path.with_name(path.name.replace("valid", "valid.2017")))
+    words = "--valid-subset valid.2017"
+    check_input(data, words)
+    with pytest.raises(InputError, match="longest sentence of .*valid.2017.src-tgt.src.bin has 9 subwords"):
+        check_input(data, f"{words} --max-source-positions 7")
+    (data / "dict.tgt.txt").write_bytes(FEW)
+    with pytest.raises(InputError, match="dict.tgt.txt has 6 words and [^;]*valid.2017.src-tgt.tgt.bin has word"):
+        check_input(data, words)
+
+
 def test_data_in_two_folders(copies, tmp_path):
     """fairseq reads held-out sentences of the first one only."""
     data = shutil.copytree(copies, tmp_path / "second")
@@ -200,6 +213,10 @@ def test_vectors_of_the_target(copies, tmp_path):
 
 def test_a_folder_with_two_pairs_of_languages(copies, tmp_path):
     """fairseq would take the one that the file system lists first."""
+    check_input(copies, "-s src")
+    for words in ("-s tgt", "-t src"):  # fairseq would train src to tgt
+        with pytest.raises(InputError, match="has data of src-tgt: give both --source-lang and --target-lang"):
+            check_input(copies, words)
     data = shutil.copytree(copies, tmp_path / "data")
     for path in data.glob("train.src-tgt.*"):
         shutil.copy(path, path.with_name(path.name.replace("src-tgt", "tgt-src")))

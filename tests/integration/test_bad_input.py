@@ -35,6 +35,7 @@ INPUT = [
     ),
     ("--best-checkpoint-metric sacrebleu --eval-bleu", "--best-checkpoint-metric sacrebleu: choose from loss, .*bleu"),
     ("--best-checkpoint-metric BLEU --eval-bleu", "--best-checkpoint-metric BLEU: choose from loss, .*bleu"),
+    ("--best-checkpoint-metric perplexity", "--best-checkpoint-metric perplexity: choose from loss, .*bleu"),
     ("--lr 0.25", "--lr is missing, or 0.25, .*: add one such as --lr 5e-4"),
     (
         "--lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
@@ -64,6 +65,7 @@ INPUT = [
     ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
     ("--load-alignments --criterion label_smoothed_cross_entropy", "label_smoothed_cross_entropy: use label_"),
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
+    ("--combine-val --valid-subset valid,test", "--valid-subset valid,test: --combine-val reads valid, .*: omit one"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
     (
         "--patience 3 --save-interval 2 --save-interval-updates 2 --validate-interval-updates 3",

@@ -214,12 +214,13 @@ def test_parts_of_a_data_set_that_fairseq_would_not_make_are_refused(build):
 
 
 def test_the_other_direction_is_refused(new_task):
-    """With one dictionary for both languages nothing else would say so."""
+    """With one dictionary for both languages nothing else would say so; with two, not the data are the wrong ones."""
     state = new_task(source_lang="fr", target_lang="en").state_dict()
     for pair in (("fr", "en"), ("es", "en"), (None, None)):
         new_task(source_lang=pair[0], target_lang=pair[1]).load_state_dict(state)
-    with pytest.raises(InputError, match="the model translates fr to en: add -s fr -t en"):
-        new_task(source_lang="en", target_lang="fr").load_state_dict(state)
+    for dictionaries in (state["dictionaries"], ["of fr", "of en"]):
+        with pytest.raises(InputError, match="the model translates fr to en: add -s fr -t en"):
+            new_task(source_lang="en", target_lang="fr").load_state_dict({**state, "dictionaries": dictionaries})
 
 
 def test_a_checkpoint_needs_no_file_of_embeddings(new_task):

@@ -66,11 +66,13 @@ def refuse_folder(task_cfg) -> None:
         raise InputError(f"there is no folder {folder}: {remedy}")
     pair = task_cfg.source_lang, task_cfg.target_lang
     if not all(pair):
-        pairs = {pair for file in folder.glob("*.*-*.*.idx") if (pair := file.name.split(".")[1]).count("-") == 1}
+        pairs = {its for file in folder.glob("*.*-*.*.idx") if (its := file.name.split(".")[1]).count("-") == 1}
         if len(pairs) > 1:  # fairseq would take the one that the file system lists first
             remedy = "give the languages by --source-lang and --target-lang"
             raise InputError(f"{folder} has data of {' and '.join(sorted(pairs))}: {remedy}")
-        pair = infer_language_pair(str(folder))
+        given, pair = pair, infer_language_pair(str(folder))
+        if all(pair) and any(mine not in (None, its) for mine, its in zip(given, pair)):  # fairseq would not read it
+            raise InputError(f"{folder} has data of {'-'.join(pair)}: give both --source-lang and --target-lang")
     if not all(pair):
         raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
     if missing := [name for language in pair if not (folder / (name := f"dict.{language}.txt")).is_file()]:
@@ -104,7 +106,7 @@ def data_sets(parts: list[tuple[pathlib.Path, str]], task) -> Iterator[DataSide]
             for path in parts_of(folder, part, pair, language):
                 # Only of --dataset-impl mmap, fairseq-preprocess's default; None: it is damaged.
                 if infer_dataset_impl(str(path.with_suffix(""))) in ("mmap", None):
-                    yield DataSide(path, path.name.partition(".")[0], side, getattr(task, f"{side}_dictionary"))
+                    yield DataSide(path, path.name.rsplit(".", 3)[0], side, getattr(task, f"{side}_dictionary"))
 
 
 def data_fault(data: DataSide) -> str | None:
@@ -120,7 +122,7 @@ def data_fault(data: DataSide) -> str | None:
     if len(words) != (expected := index.sizes.sum(dtype=np.int64)):
         return f"{text} has {len(words):,} of {expected:,} subwords"
     if (largest := words.max()) >= len(dictionary):
-        listed = path.with_name(f"dict.{path.name.split('.')[2]}.txt")
+        listed = path.with_name(f"dict{path.with_suffix('').suffix}.txt")
         return f"{listed} has {len(dictionary):,} words and {text} has word number {largest:,}"
     if (np.diff(index._pointers) < 0).any():
         return f"{path} has wrong positions, as fairseq-preprocess writes above 2 GB with several --workers"

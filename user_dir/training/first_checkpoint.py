@@ -14,7 +14,7 @@ from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, history_of, load, num
 from ..config import VariantConfig, own_options, whole
 from ..errors import InputError, flag
 from .input import arch_of
-from .last_checkpoint import LAST, chosen
+from .last_checkpoint import LAST, chosen, complete_beside
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     """Refuses a checkpoint to continue from that cannot be read, or does not fit `model` or the dictionaries of `task`.
 
-    A training that has reached --max-update does no further update.
+    A training that has reached --max-update, --max-epoch or --stop-time-hours does no further update.
 
     Raises:
         InputError: says what to change
@@ -30,6 +30,10 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     name, path = chosen(options)
     if name == "save_dir":
         if not path.exists():
+            if options.no_last_checkpoints and (begun := complete_beside(path)):  # fairseq would begin anew among them
+                newest = max(begun, key=lambda file: file.stat().st_mtime)
+                remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
+                raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
             return
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
@@ -65,13 +69,19 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if name == "save_dir":
         refuse_another_beginning(options, path, state)
     updates = 0 if anew else updates_of(state)
-    refuse_later_checkpoints(options, name, path, state, updates)
-    if 0 < options.max_update <= updates:
-        reason = f"--max-update {options.max_update}: {path} has done {updates} updates already"
-        if name != "save_dir":
-            raise InputError(f"{reason}: give a larger number to continue it")
-        logger.info(f"{reason}; raise it to continue")  # fairseq would do one more
-        whole(task.cfg)["optimization"]["max_epoch"] = -1
+    extra = state.get("extra_state", {})
+    first = name == "finetune_from_model" or options.reset_dataloader
+    epochs = 0 if first else extra.get("train_iterator", {}).get("epoch", 1) - 1
+    refuse_later_checkpoints(options, name, path, {"update": updates, "epoch": epochs})
+    hours = extra.get("previous_training_time", 0) / 3600  # no reset forgets them
+    done = {"max_update": (updates, "updates"), "max_epoch": (epochs, "epochs"), "stop_time_hours": (hours, "hours")}
+    for limit, (number, unit) in done.items():
+        if 0 < (most := getattr(options, limit)) <= number:
+            reason = f"{flag(limit)} {most}: {path} has done {round(number, 2)} {unit} already"
+            if name != "save_dir":
+                raise InputError(f"{reason}: give a larger number to continue it")
+            logger.info(f"{reason}; raise it to continue")  # fairseq would do one more update
+            whole(task.cfg)["optimization"]["max_epoch"] = -1
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
@@ -99,8 +109,10 @@ def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:
             raise InputError(f"{reason}: omit it to continue, or choose another --save-dir")
 
 
-def refuse_later_checkpoints(options, name: str, path: pathlib.Path, state: dict, updates: int) -> None:
+def refuse_later_checkpoints(options, name: str, path: pathlib.Path, done: dict[str, int]) -> None:
     """Raises InputError if training from `path`, the option `name`, would leave later checkpoints in --save-dir.
+
+    done: the number of the last "update" and "epoch"
 
     Those with the highest numbers are kept and averaged, and --restore-file is read at each start.
     """
@@ -108,9 +120,6 @@ def refuse_later_checkpoints(options, name: str, path: pathlib.Path, state: dict
     if name == "save_dir" and not resets:
         return
     folder, last = pathlib.Path(options.save_dir), pathlib.Path(options.save_dir, LAST)
-    anew = name == "finetune_from_model" or options.reset_dataloader
-    epoch = 1 if anew else state.get("extra_state", {}).get("train_iterator", {}).get("epoch", 1)
-    done = {"update": updates, "epoch": epoch - 1}
     later = [file for by in NUMBERED for number, file in sorted(numbered(folder, by).items()) if number > done[by]]
     if name == "restore_file" and last.exists() and path.resolve().parent != folder.resolve():
         later.append(last)

@@ -181,12 +181,14 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
     plain = options.criterion == "cross_entropy"  # logs nll_loss only where that is not the loss
     if plain and (metric == "accuracy" or metric == "nll_loss" and not options.sentence_avg):
         yield f"--best-checkpoint-metric {metric}: --criterion cross_entropy has loss and ppl only: choose one of them"
-    if metric not in RISES and metric.lower() in (*RISES, "sacrebleu"):
+    if metric not in RISES and (options.criterion in UNALIGNED or metric.lower() in (*RISES, "sacrebleu")):
         yield f"--best-checkpoint-metric {metric}: choose from {', '.join(RISES)}"
     if highest != RISES.get(metric, highest):
         remedy = "omit" if highest else "add"
         kept = "highest" if highest else "lowest"
         yield f"--best-checkpoint-metric {metric} would keep the {kept}: {remedy} --maximize-best-checkpoint-metric"
+    if options.combine_valid_subsets and options.valid_subset != "valid":
+        yield f"--valid-subset {options.valid_subset}: --combine-val reads valid, valid1, …: omit one of them"
     for unit in ("interval", "interval_updates"):
         every, saved = (getattr(options, f"{name}_{unit}") for name in ("validate", "save"))
         if options.patience > 0 and not options.no_save and every > 0 and (saved < 1 or every % saved):

@@ -85,10 +85,11 @@ def is_half_written(path: pathlib.Path) -> bool:
     """Whether this is the beginning of a file of torch.save: a zip archive, whose table of contents comes last."""
     with path.open("rb") as file:
         begins = file.read(2) in (b"", b"P", b"PK", b"\0\0")  # some file systems leave zeros when the power fails
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:  # when a full disk has cut it off, fairseq writes another one behind it
+            return archive.infolist()[0].header_offset > 0
+    except zipfile.BadZipFile:
         return begins
-    with zipfile.ZipFile(path) as archive:  # when a full disk has cut it off, fairseq writes another one behind it
-        return archive.infolist()[0].header_offset > 0
 
 
 def complete_beside(last: pathlib.Path) -> list[pathlib.Path]:
@@ -154,7 +155,7 @@ def convert_position(now: Batches, before: Batches, task) -> None:
             logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
             if resized:
                 sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
-                was, is_now = next((both for both in sizes if all(both)), (1, 1))
+                was, is_now = next((both for both in sizes if all(both) and len({*both}) > 1), (1, 1))
                 passed = min(passed * was // is_now, (len(iterator) - 1) * now.processes)
             task.get_batch_iterator = build  # once: an iterator may serve all epochs
             del iterator.load_state_dict

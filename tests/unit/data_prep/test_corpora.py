@@ -28,8 +28,11 @@ def test_the_registry_is_as_its_head_and_the_pages_say():
     assert corpora.find("wmt14", ("fr", "en"), file).size() == known["wmt14"]["pairs"]["en-fr"]["bytes"] > 10**10
 
 
-def test_segments_of_wmts_test_sets_stay_as_they_are():
-    assert [*markup.sentences(['<seg id="1"> it’s </seg>', "<doc>"], "newstest.sgm")] == ["it’s"]
+def test_segments_of_wmts_test_sets_stay_as_they_are(tmp_path):
+    lines = ['<seg id="1"> it’s </seg>', "<doc>"]
+    assert [*markup.sentences(lines, "newstest.sgm")] == ["it’s"]
+    (tmp_path / "newstest.sgm.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert [*corpora.lines_within(tmp_path / "newstest.sgm.gz", [])] == ["it’s"]
 
 
 def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
@@ -47,6 +50,9 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
     assert newer.identity() != corpus.identity()  # so that it is prepared again
     corpus.entry["columns"].reverse()
     assert next(corpus.pairs("train")) == ("by 0", *reversed(by_line["by 0"]))
+
+
+ONE = "['thing-1.tar.gz']"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +80,9 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
         ("table = [", "table = [5, ", r"\[5, .* of en-fr has to be a path"),
         ("table = [", "texts = {train = {en = [['thing-1.tar.gz', 5]], fr = 'a'}}\ntable = [", "5.* has to be a path"),
         ("table = [", "texts = {train = {en = 'thing-1.tar.gz', fr = 'a'}}\ntable = [", "'thing.*has to be a path"),
+        ("table = [", f"texts.train = {{en = [{ONE}, {ONE}], fr = {ONE}}}\ntable = [", "train of en-fr has more texts"),
+        ("title =", "max_length = 100\ntitle =", "has no max_length"),
+        ("table = [", "max-length = 100\ntable = [", "has no max-length"),
         ('title = "A thing"', "title = 5", "title has to be a text"),
         ('package = "thing"', "url = 5", "url, package and sha256 of thing-1.tar.gz have to be texts"),
     ],
@@ -81,8 +90,10 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
 def test_a_wrong_registry_is_one_line(tmp_path, old, new, message):
     registry(tmp_path, packed(TABLE.encode()))
     file = tmp_path / "registry.toml"
+    text = file.read_text()
+    file.write_text(text, encoding="utf-8-sig")
     assert list(corpora.read_registry(file)) == ["thing"]
-    file.write_text(file.read_text().replace(old, new))
+    file.write_text(text.replace(old, new))
     with pytest.raises(PreparationError, match=f"^{file}, thing: .*{message}") as refused:
         corpora.read_registry(file)
     assert "\n" not in str(refused.value)

@@ -51,12 +51,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
         if start == len(CONTENT):
             return self.send_error(416)
-        self.answer(206 if asked else 200, CONTENT[start:], "application/octet-stream")
+        self.answer(206 if asked else 200, CONTENT[start:], "application/x-gzip")
 
     def answer(self, status, body, kind):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", kind)
+        if kind == "application/x-gzip":
+            self.send_header("Content-Encoding", "x-gzip")  # as Apache may do: the file is compressed, not the answer
         self.end_headers()
         self.server.answers.wait()
         self.wfile.write(body[: self.server.cut])
@@ -97,6 +99,9 @@ def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path, capsys, known
     arrived.rename(f"{arrived}.partial")  # as if it had been killed before this had its name
     server.ranges = True
     assert fetching.fetch(file, tmp_path, None).read_bytes() == CONTENT
+    asked = len(server.requested)  # and not again when its checksum has been added to the registry
+    assert fetching.fetch(remote(server.url + "/file"), tmp_path, None).read_bytes() == CONTENT
+    assert len(server.requested) == asked
 
 
 @pytest.mark.parametrize("settings, verify", [({}, True), ({"cert": "/ca.pem"}, "/ca.pem")])

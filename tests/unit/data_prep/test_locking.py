@@ -49,6 +49,16 @@ def test_a_lock_does_not_survive_its_process(tmp_path):
     wait_for(lambda: ended(worker), seconds=60)
 
 
+def test_ctrl_c_ends_a_worker_with_a_long_task(tmp_path):
+    """Binarising WMT14's takes minutes, for which the parent would wait."""
+    script = HOLDER.replace("import start", "import interruptible, start").replace("submit(", "submit(interruptible, ")
+    holder = start(script, tmp_path / ".lock")
+    worker = int(holder.stdout.readline())
+    os.kill(worker, signal.SIGINT)
+    wait_for(lambda: ended(worker), seconds=60)
+    assert holder.communicate("") == ("", "")
+
+
 def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
     def unsupported(*arguments):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -94,7 +94,7 @@ GOOD = packed(TABLE.encode())
 @pytest.mark.parametrize(
     ("archive", "table", "parts"),
     [
-        (GOOD[: len(GOOD) // 2], None, ["thing-1/inner.zip in", "truncated or damaged archive", "fetch it again"]),
+        (GOOD[: len(GOOD) // 2], None, ["thing-1/inner.zip in", "truncated or damaged", "; delete it and fetch"]),
         (packed(b"one\tun\tby 1\ntwo\n"), None, ["table.txt, line 2: fewer columns"]),
         (packed(b"one\tun\tby 1\n\xff\tdeux\tby 2\n"), None, ["table.txt in", "line 2: not valid UTF-8"]),
         (GOOD, '["thing-1.tar.gz", "elsewhere"]', ["holds no file elsewhere"]),
@@ -243,6 +243,8 @@ def test_no_disk_space(capsys, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
         assert_refused(run(capsys, tmp_path, *options), tmp_path, "bytes of disk space, 9 are free")
+        few = run(capsys, tmp_path, *options, "--max-pairs", "9")
+        assert_refused(few, tmp_path, f"needs {6 * len(GOOD):,} bytes of disk space")
 
     def fill_up(source, folder, *rest):
         write(folder / "train.en", itertools.repeat("half a file", 9))

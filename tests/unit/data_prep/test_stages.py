@@ -65,6 +65,10 @@ def test_data_of_an_earlier_version_are_kept(tmp_path, capsys, monkeypatch):
     shutil.rmtree(tmp_path / "out/raw")
     assert recorder.run(bpe=2) == ["raw", "tok", "bpe"]
     assert recorder.run(bpe=2) == [] and "earlier" not in capsys.readouterr().out.splitlines()[-1]
+    made, run = [], stages.Stages(tmp_path / "other", {})
+    for version in ("0.2.0", "0.2.1"):  # pip may have brought another sacremoses
+        run.run("tok", {"sacremoses": version}, lambda folder, version=version: {"made": made.append(version)})
+    assert made == ["0.2.0"] and "tok: made by an earlier version" in capsys.readouterr().out
 
 
 def test_a_stage_that_fails_leaves_nothing_half_written(tmp_path, monkeypatch):

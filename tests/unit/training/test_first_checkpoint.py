@@ -136,7 +136,7 @@ def test_the_option_of_a_variant(built, monkeypatch):
 
 
 def continued_from(path, **given):
-    options = {"ddp_backend": "", "store_ema": False, "max_update": 0, "stop_time_hours": 0}
+    options = {"ddp_backend": "", "store_ema": False, "max_update": 0, "max_epoch": 0, "stop_time_hours": 0}
     options |= {"reset_optimizer": False, "reset_dataloader": False, "reset_lr_scheduler": False}
     return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
 
@@ -201,6 +201,10 @@ def test_an_average_is_not_continued(saved, new_task):
         ({"max_update": 101}, "a.pt", None),
         ({"max_update": 100}, "a.pt", "--max-update 100: .*c.pt has done 100 updates already: give a larger number"),
         ({"max_update": 100, "reset_optimizer": True}, "a.pt", None),
+        ({"max_epoch": 9, "stop_time_hours": 0.2}, "a.pt", None),
+        ({"max_epoch": 8}, "a.pt", "--max-epoch 8: .*c.pt has done 8 epochs already: give a larger number"),
+        ({"max_epoch": 8, "reset_dataloader": True}, "a.pt", None),
+        ({"stop_time_hours": 0.1}, "a.pt", "--stop-time-hours 0.1: .*c.pt has done 0.11 hours already: give a larger"),
     ],
     ids=str,
 )
@@ -218,6 +222,15 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
     pathlib.Path("run", file).touch()
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
         refuse_checkpoints(continued_from(path, save_dir="run", **given), new_task(), model)
+
+
+def test_a_training_without_a_last_checkpoint_does_not_begin_anew(saved, new_task, tmp_path):
+    """--no-last-checkpoints: a restart would silently train from the beginning, among the earlier checkpoints."""
+    options = continued_from(LAST, save_dir=tmp_path, no_last_checkpoints=True)
+    refuse_checkpoints(options, new_task(), None)
+    _, path, _ = saved("vaswani_transformer_tiny", name="checkpoint3.pt")
+    with pytest.raises(InputError, match=f"--no-last-checkpoints: .* saved {path} already: add --restore-file {path},"):
+        refuse_checkpoints(options, new_task(), None)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +266,17 @@ def test_a_model_of_the_other_direction_only_begins_a_training(saved, new_task):
 def test_a_training_that_has_reached_its_end_does_no_update(saved, new_task, tmp_path):
     model, _, _ = saved("vaswani_transformer_tiny", name=LAST)
     state = torch.load(tmp_path / LAST) | {"last_optimizer_state": {"state": {}}}
-    torch.save(state, tmp_path / LAST)
+    torch.save(state | {"extra_state": {"previous_training_time": 400.0}}, tmp_path / LAST)
     task = new_task()
-    task.cfg = OmegaConf.create({"optimization": {"max_epoch": 0}, "source_lang": None, "target_lang": None})
-    for max_update, max_epoch in ((0, 0), (101, 0), (100, -1)):
-        options = continued_from(LAST, save_dir=tmp_path, max_update=max_update)
+    for limit, most, max_epoch in (
+        ("max_update", 0, 0),
+        ("max_update", 101, 0),
+        ("max_update", 100, -1),
+        ("stop_time_hours", 0.2, 0),
+        ("stop_time_hours", 0.1, -1),
+    ):
+        task.cfg = OmegaConf.create({"optimization": {"max_epoch": 0}, "source_lang": None, "target_lang": None})
+        options = continued_from(LAST, save_dir=tmp_path, **{limit: most})
         refuse_checkpoints(options, task, model)
         assert task.cfg.optimization.max_epoch == max_epoch
 

@@ -59,10 +59,11 @@ def saved(tmp_path):
     return content
 
 
-@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1, "zeros", "tried again"])
+@pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1, "zeros", "a hole", "tried again"])
 def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
     part = int(part * len(saved)) if isinstance(part, float) else part
-    damaged = {"zeros": bytes(len(saved)), "tried again": saved[:100] + saved}.get(part) or saved[:part]
+    hole = saved[:-200] + bytes(100) + saved[-100:]  # in the table of contents
+    damaged = {"zeros": bytes(len(saved)), "a hole": hole, "tried again": saved[:100] + saved}.get(part) or saved[:part]
     (tmp_path / "checkpoint_last.pt").write_bytes(damaged)
     before = set(tmp_path.iterdir())
     assert prepare().read_bytes() == saved
@@ -195,12 +196,21 @@ def test_other_passes_begin_with_a_whole_update(prepare, tmp_path, done, passes)
 
 
 @pytest.mark.parametrize(
-    ("now", "expected"), [({"max_tokens": 1000, "batch_size": 80}, 60), ({"max_tokens": 100}, 499)]
+    ("before", "now", "expected"),
+    [
+        ({}, {"max_tokens": 1000, "batch_size": 80}, 60),
+        ({}, {"max_tokens": 100}, 499),
+        ({"batch_size": 80}, {"max_tokens": 500, "batch_size": 80}, 120),
+        ({"batch_size": 80}, {"max_tokens": 1000, "batch_size": 40}, 120),
+    ],
 )
-def test_the_position_where_batches_are_not_in_proportion(prepare, tmp_path, now, expected):
-    """A limit of pairs instead of tokens: the number of batches done counts. Fewer batches than that: one is left."""
+def test_the_position_where_batches_are_not_in_proportion(prepare, tmp_path, before, now, expected):
+    """A limit of pairs instead of tokens: the number of batches done counts. Fewer batches than that: one is left.
+
+    Of two limits the one that is another counts.
+    """
     place = {"epoch": 1, "iterations_in_epoch": 60}
-    torch.save(state(3, 1, place, max_tokens=1000), tmp_path / "checkpoint_last.pt")
+    torch.save(state(3, 1, place, max_tokens=1000, **before), tmp_path / "checkpoint_last.pt")
     done = []
 
     class Epoch:
