@@ -168,6 +168,7 @@ class PreparedText:
         self.detokenise = detokeniser(target)
         self.language = language_of(source)
         self.abbreviations = frozenset(self.tokeniser.NONBREAKING_PREFIXES)
+        self.before_numbers = frozenset(f"{word}." for word in self.tokeniser.NUMERIC_ONLY_PREFIXES)
         self.natural = prepared.tokenise
 
     def sentences(self, text: str) -> list[str]:
@@ -186,12 +187,14 @@ class PreparedText:
                 part, opened = part[: mark.start()], mark[0]
             before = sentences[-1][-99:] if sentences and not unfinished else ""  # a long one takes no longer
             ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
-            if ordinal or (part[0].isalnum() and re.search(r"\w[.,՜]$", before)):
+            numbered = part[0].isdigit() and not self.before_numbers.isdisjoint(before.split()[-1:])
+            if ordinal or numbered or (part[0].isalnum() and re.search(r"\w[.,՜]$", before)):
                 unfinished = letters = sentences.pop()
             unfinished += part
             letters = letters or LETTER.match(part)
-            last = unfinished[-99:].split()[-1:]
-            abbreviation = last and last[0].endswith(".") and last[0][:-1] in self.abbreviations
+            last = unfinished[-99:].split()[-4:]  # abbreviations have up to four words, such as spol. s r. o.
+            ends = [" ".join(last[number:]) for number in range(len(last))]
+            abbreviation = any(end.endswith(".") and end[:-1] in self.abbreviations for end in ends)
             if letters and not abbreviation:
                 sentences.append(unfinished)
                 unfinished, letters = "", None

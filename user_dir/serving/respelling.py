@@ -18,7 +18,7 @@ ALIKE = (
     *map("".join, zip("0123456789", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯")),
 )
 
-SEVERAL = re.compile(r"[^\W\d_]\S* [\W\d_]*+[^\W\d_]|[!?]")  # words, or an exclamation
+SEVERAL = re.compile(r"(?<!\S)(?=\S*[^\W\d_])\S*+ [\W\d_]*+[^\W\d_]|[!?]")  # words, or an exclamation
 
 # Combining classes of marks without which a word is another one: vowels, and the virama of क्या.
 OF_THE_WORD = (0, 9)

@@ -94,7 +94,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
     for group in ("criterion", "optimizer"):
         history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)
     adam = state.get("last_optimizer_state")  # missing with --no-save-optimizer-state
-    if adam and state["cfg"]["optimizer"]["_name"] in NAMES["optimizer"][0]:  # the history may name fp16's wrapper
+    if adam and cfg.optimizer._name in NAMES["optimizer"][0]:  # the history may name fp16's wrapper
         # Moments are the same; torch's fused Adam is asked for in a group's options, and counts updates in a tensor.
         for group in adam["param_groups"]:
             group["fused"] = to == OURS

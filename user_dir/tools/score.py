@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         record = read_record(args.record) if args.record.exists() else {}  # now, as another command may have added some
         for name, metric in used.items():
             entry = {"score": round(scores[name], 2), "signature": signature(name, metric)}
-            record.setdefault("scores", {})[f"{name} of {args.runs[0].name}"] = entry
+            record.setdefault("scores", {})[f"{name} of {runs[0].path.name}"] = entry
         write_record(args.record, record)
     print(table(["run", *used], rows), signatures(used, args.reference), sep="\n\n")
 

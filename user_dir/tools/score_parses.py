@@ -122,8 +122,8 @@ def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[s
     """
     parses = read_lines(path)
     found = segments(path, parses)
-    if found["H"]:
-        parses = in_order(path, found["H"], None)
+    if best := found["H"] or found["D"]:
+        parses = in_order(path, best, None)
     if gold:
         trees = gold
     elif found["H"] and found["T"]:

@@ -46,7 +46,8 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             place = f"{name}, line {number}: not UTF-8 at byte {error.start + 1}"
-            remedy = "convert it first, for example with iconv -f latin1 -t utf-8"
+            code = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+            remedy = f"convert it first, for example with iconv -f {code} -t utf-8"
             if line.startswith(b"\x1f\x8b"):
                 remedy = "decompress it first, with gunzip"
             raise InputError(f"{place}; {remedy}") from None

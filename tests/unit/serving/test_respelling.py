@@ -74,6 +74,10 @@ def test_sentences_in_capitals(respelled, line, expected):
     assert respelled(line, LOWER + LOWER.upper()) == expected
 
 
+def test_long_capitals_take_linear_time(respelled):
+    assert respelled("A" * 400_000, LOWER.upper()) == "A" * 400_000
+
+
 def test_capitals_of_a_language_with_two_kinds_of_i(respelled):
     assert respelled("IŞIK İL", LOWER + LOWER.upper() + "ışİ", "tr") == "Işık il"
 

@@ -61,6 +61,9 @@ def test_there_and_back(command, copies, tmp_path):
     assert plain["cfg"]["task"]["_name"] == "translation"
     assert not any(group["fused"] for group in adam["param_groups"])
     assert {type(moments["step"]) for moments in adam["state"].values()} == {int}
+    state["cfg"]["optimizer"] = argparse.Namespace(_name="adafactor")  # as fairseq saves those without a dataclass
+    torch.save(state, tmp_path / "adafactor.pt")
+    assert tool.convert(tmp_path / "adafactor.pt", "transformer")["cfg"]["optimizer"]._name == "adafactor"
     second, log = trained("second", FAIRSEQS, 40, "--continue-once", fairseqs)
     assert "@ 30 updates" in log and "num_updates=40" in log
     ours = converted(second, "vaswani_transformer")

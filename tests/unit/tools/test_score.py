@@ -153,7 +153,7 @@ MISTAKES = [
     (lambda files: [files.write("a.txt", ["D-2", "H-1"])], "a.txt is plain text"),
     (lambda files: [files.write("a.txt", ["T-34", "T-34"])], "a.txt is plain text"),
     (
-        lambda files: [files.write("a.txt", ["1\t-0.5468\ta", "2\t-0.1000\tb"]), "--reference", files.reference],
+        lambda files: [files.write("a.txt", ["1\t-0.5468\ta", "2\t0.0000\t"] * 60), "--reference", files.reference],
         "a.txt is output of nmt-translate --nbest",
     ),
     (lambda files: [files.reference, files.reference, "--reference", files.reference], "test.en is given twice"),
@@ -246,6 +246,10 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     assert added["score"] == sacrebleu > 10 and added["signature"].startswith("BLEU|nrefs:1|")
     score.main([str(path), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
     assert json.loads((files.folder / "new.json").read_text())["scores"][f"sacreBLEU of {path.name}"] == added
+    path.rename(files.folder / "generate.log")
+    score.main([str(files.folder), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
+    assert json.loads((files.folder / "new.json").read_text())["scores"]["sacreBLEU of generate.log"] == added
+    path = files.plain(0.2, 1)
     two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
     assert "--record" in refusal(score.main, *two)
     assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", ["[]"]))

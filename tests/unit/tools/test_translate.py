@@ -208,6 +208,7 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
         (["w1", "--output", "nowhere/out"], "nowhere/out"),
         (["w1", "--device", "nowhere"], "there is no device nowhere"),
         (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
+        (["--input", "wide"], "wide, line 1: not UTF-8 at byte 1; convert it first, .* iconv -f utf-16 "),
         (["--input", "packed"], "packed, line 1: not UTF-8 at byte 2; decompress it first, with gunzip"),
         (["w1", os.fsdecode(b"w1 \xe9")], "the text, line 2: not UTF-8 at byte 4"),
         (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
@@ -217,6 +218,7 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
 def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words, refusal):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin1").write_bytes("w1\nété\n".encode("latin-1").replace(b"\xe9t\xe9", b"w1 \xe9"))
+    (tmp_path / "wide").write_bytes("w1\n".encode("utf-16"))
     (tmp_path / "packed").write_bytes(gzip.compress(b"w1\n"))
     refusal(tool.main, *model, *more, match=words)
 

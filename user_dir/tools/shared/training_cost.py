@@ -67,7 +67,7 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     if checkpoint is None:
         raise InputError(f"there is no {AVERAGE} or {LAST} beside {log} to count operations of: omit --cost")
     if not all({"wpb", "train_wall"} <= values.keys() for values in points.values()) or not points:
-        raise InputError(f"{log} has no lines with wpb and train_wall: train with a --log-interval")
+        raise InputError(f"{log} has no lines with wpb and train_wall: name a log with those of --log-interval")
     (model,), task, _ = load_models([checkpoint], data_of([checkpoint], ""), autocast="off")
     if any(isinstance(module, LayerDropModuleList) for module in model.modules()):
         raise InputError(f"{checkpoint} was trained with other layers in each update (layerdrop): omit --cost")

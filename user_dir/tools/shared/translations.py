@@ -22,7 +22,7 @@ from .records import TRANSLATIONS
 
 # A line without text may lack the tab, white space at the end. Only with a score is it one of fairseq's hypotheses.
 LINE = re.compile(r"([ST]|[HD](?=-\d+\t(?:-?\d|-inf|nan)))-(\d+)(?:\t(.*))?$")
-NBEST = re.compile(r"\d+\t-?\d+\.\d{4}\t")  # of nmt-translate
+NBEST = re.compile(r"\d+\t-?\d+\.\d{4}(\t|$)")  # of nmt-translate; without text it has lost the tab
 TYPOGRAPHIC = frozenset("“”„‘’«»–—…")  # Moses' normalisation of the training text writes them as on a keyboard
 SUBWORDS = re.compile(r"@@( |$)|▁")  # subword-nmt's and sentencepiece's
 

@@ -83,7 +83,7 @@ def test_cost(saved, tmp_path, monkeypatch):
     found = cost(tmp_path / "train.log", POINTS)
     assert found == (1500, operations(model, 5, 4) / 4 * 1500, 7)
     for points in ({50: {"wpb": 10.0}}, {}):
-        with pytest.raises(InputError, match="train.log has no lines with wpb and train_wall"):
+        with pytest.raises(InputError, match="train.log has no lines with wpb and train_wall: name a log with"):
             cost(tmp_path / "train.log", points)
     (tmp_path / "average.pt").rename(tmp_path / "checkpoint_last.pt")
     assert cost(tmp_path / "train.log", POINTS) == found
