@@ -175,7 +175,9 @@ training=("${model[@]}" "${rule[@]}" --label-smoothing 0.1 --adam-betas '(0.9, 0
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates "$warmup" --warmup-init-lr 1e-7
   --max-update "$UPDATES" --seed "$SEED" "${training[@]}")  # the recipe's options come last and win
 
-running=(--max-tokens "$max_tokens" --update-freq "$update_freq" --log-interval $((UPDATES < 1000 ? 10 : 100)))
+# More processes have fewer tokens each, in which a long sentence of the validation set might not fit.
+running=(--max-tokens "$max_tokens" --max-tokens-valid "$MAX_TOKENS" --update-freq "$update_freq"
+  --log-interval $((UPDATES < 1000 ? 10 : 100)))
 [ -z "${update_pairs:-}" ] || running+=(--batch-size $((update_pairs / workers)))
 averaged=("$run/checkpoint_last.pt")
 case $checkpoints in

@@ -19,6 +19,7 @@ import torch
 from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
 from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
+from fairseq.search import DiverseBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -29,7 +30,7 @@ from .checkpoints.trusted import as_dict, refuse_untrusted
 from .config import EMBEDDINGS, option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
-from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator, block_n_grams
+from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator, DiverseBeams, block_n_grams
 from .search.search_settings import refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
@@ -41,6 +42,7 @@ from .training.restarts import (
     close_other_logs,
     continue_clock,
     continue_patience,
+    forget_another_best,
     forget_other_trainings,
     measured,
     patience_so_far,
@@ -96,6 +98,7 @@ class CheckedTranslationTask(TranslationTask):
 
     epochs = None  # the iterator over the training set
     curriculum = 0  # epochs that are not shuffled
+    kept = None  # with --reset-dataloader, what the checkpoint would give to `set_checkpoint_dict`
     of_checkpoint = False  # whether it serves a trained model, and has the options of that training
 
     @classmethod
@@ -149,6 +152,7 @@ class CheckedTranslationTask(TranslationTask):
         if not hasattr(options, "save_dir"):  # a program builds a model without training it
             return super().build_model(cfg, from_checkpoint)
         forget_other_trainings()
+        stop_loading()  # theirs: one that --max-update ended would wait, with its data and its model, for room
         self.curriculum = options.curriculum
         refuse_processes(options)
         end_with_torchrun()
@@ -172,7 +176,8 @@ class CheckedTranslationTask(TranslationTask):
         Raises:
             InputError: for an invalid beam, nbest or lenpen, and for options that have no effect or always fail
         """
-        given = {name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen", "replace_unk", "sacrebleu")}
+        names = ("beam", "nbest", "lenpen", "print_step", "replace_unk", "retain_iter_history", "sacrebleu")
+        given = {name: getattr(args, name, None) for name in names}
         refuse_search(**given, num_shards=training_options(self.cfg).get("num_shards", 1) > 1)
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
@@ -181,6 +186,8 @@ class CheckedTranslationTask(TranslationTask):
             generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
             if blocker := generator.repeat_ngram_blocker:  # fairseq's also compares positions that have no word yet
                 blocker.forward = functools.partial(block_n_grams, blocker.no_repeat_ngram_size)
+            if isinstance(generator.search, DiverseBeamSearch):
+                generator.search.__class__ = DiverseBeams
         return generator
 
     def build_tokenizer(self, args):
@@ -203,6 +210,7 @@ class CheckedTranslationTask(TranslationTask):
         """
         if update_epoch_batch_itr is None:
             kwargs["required_batch_size_multiple"] = 1
+            kwargs.setdefault("disable_iterator_cache", True)  # fairseq-interactive would keep every line that it reads
             if self.epochs is not None and self.epochs.dataset is dataset:
                 kwargs["epoch"] = self.epochs.epoch  # fairseq gives 1, also to the training's own dataset
             return super().get_batch_iterator(dataset, *args, **kwargs)
@@ -252,6 +260,9 @@ class CheckedTranslationTask(TranslationTask):
         super().begin_epoch(epoch, model)
         start_clock()
         close_other_logs()
+        if self.kept:
+            forget_another_best(self.kept, measured(training_options(self.cfg), self.datasets))
+            self.kept = None
         if epoch == training_options(self.cfg).get("max_epoch"):  # fairseq would save at multiples of the interval only
             root = whole(self.cfg)
             root["checkpoint"]["save_interval"] = root["dataset"]["validate_interval"] = 1

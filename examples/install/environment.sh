@@ -106,8 +106,8 @@ else
   PATH="$environment/bin:$PATH"
 fi
 
-# A new tool is a new command, which setup.py finds by its name.
-wanted=$({ cat "$project/setup.py" "$tested"; echo "$project"/user_dir/tools/*.py; } | cksum)
+# A new tool is a new command, which setup.py finds by its name. In another locale they would have another order.
+wanted=$(LC_ALL=C; { cat "$project/setup.py" "$tested"; echo "$project"/user_dir/tools/*.py; } | cksum)
 note=$environment/fairseq-transformer-variants  # .EXTRAS.installed is a file for each list of extras, also for none
 installed() { [ "$(cat "$note.$extras.installed" 2>/dev/null)" = "$wanted" ]; }
 

@@ -130,8 +130,8 @@ log_and_show() {  # log, command ... (its output is logged to the end, even if C
   "${@:2}" 2>&1 | (trap '' INT; tee -pa "$1" | python -m user_dir.tools.show_progress)
 }
 
-write_to() {  # output, errors, command ...
-  "${@:3}" > "$1" 2> "$2"
+write_to() {  # output (whole or not at all), errors, command ...
+  "${@:3}" > "$1.partial" 2> "$2" && mv "$1.partial" "$1"
 }
 
 write_translations() {  # fairseq-generate's output with its lines D-NUMBER <tab> score <tab> translation, file

@@ -106,6 +106,7 @@ def both(*spoils):
 
 DATA = [
     (cut("train.src-tgt.src.bin", 100), f"train.src-tgt.src.bin has 50 of [0-9,]+ subwords: {AGAIN}"),
+    (written("valid.src-tgt.src.bin", b""), f"valid.src-tgt.src.bin has no sentences: {AGAIN}"),
     (removed("train.src-tgt.tgt.bin"), f"train.src-tgt.tgt.bin is missing: {AGAIN}"),
     (cut("valid.src-tgt.tgt.idx", 100), f"valid.src-tgt.tgt.idx .*is truncated .*: {AGAIN}"),
     (cut("train.src-tgt.src.idx", 20), f"train.src-tgt.src.idx .*is truncated .*: {AGAIN}"),
@@ -234,7 +235,7 @@ def test_files_that_fairseq_does_not_read(tmp_path):
         assert [path.name for path in training_input.parts_of(tmp_path, "train", pair, "src")] == names[:2]
 
 
-def test_a_training_set_in_two_files(copies, tmp_path):
+def test_a_training_set_in_two_files(copies, tmp_path, caplog):
     """fairseq's own default of --upsample-primary fails."""
     copies = shutil.copytree(copies, tmp_path / "data")
     given = {"data": str(copies), "train_subset": "train", "dataset_impl": "mmap"}
@@ -245,6 +246,12 @@ def test_a_training_set_in_two_files(copies, tmp_path):
         shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
     task.load_dataset("train", combine=True)
     assert len(task.dataset("train")) == 2 * pairs
+    check_input(copies)
+    assert "is not read" not in caplog.text
+    for path in [*copies.glob("train1.*")]:
+        path.rename(path.with_name(path.name.replace("train1", "train2")))
+    check_input(copies)
+    assert "data: train2 is not read, because fairseq counts train, train1," in caplog.text
 
 
 @pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])

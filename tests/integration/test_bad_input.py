@@ -77,6 +77,7 @@ INPUT = [
     ("--eval-bleu --eval-bleu-args {beam:4}", "--eval-bleu-args {beam:4}: give a JSON object"),
     ("--eval-bleu --eval-bleu-detok-args [4]", r"--eval-bleu-detok-args \[4\]: give a JSON object"),
     ('--eval-bleu --eval-bleu-args {"beem":4}', "--eval-bleu-args: .* no option beem: correct the name"),
+    ('--eval-bleu --eval-bleu-args {"lenpen_form":"vaswani"}', "no option lenpen_form: .*--lenpen-form"),
     ("--max-tokens 1", "--max-tokens 1: .* has 2 subwords: give"),
     ("--max-target-positions 1", "--max-target-positions 1: the shortest .* has 2 subwords: give"),
     ("--max-tokens 7", "--max-tokens-valid 7 .default: --max-tokens.: "),
@@ -136,6 +137,12 @@ def test_amp_does_not_go_with_offloading_alone(copies):
     """As fairseq-hydra-train may have it."""
     with pytest.raises(InputError, match="--amp .*--checkpoint-activations, .*: train with --autocast bf16"):
         check_input(copies, "--amp", offload_activations=True)
+
+
+def test_half_precision_of_fairseq_hydra_train(copies):
+    """It would train in float32."""
+    with pytest.raises(InputError, match="common.memory_efficient_fp16 has no effect without common.fp16=true: add it"):
+        check_input(copies, memory_efficient_fp16=True)
 
 
 def test_a_whole_number_is_a_number_and_positions_are_compared():

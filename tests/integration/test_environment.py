@@ -185,6 +185,16 @@ def test_leaves_an_installed_environment_alone(checkout):
     assert not (checkout / ".venv").exists()
 
 
+def test_the_note_of_an_installation_is_the_same_in_all_locales(checkout):
+    """Locales sort the tools' names differently: a stand-in for cksum notes only the locale."""
+    environment = activate(checkout, "*pip*) exit 9;;")
+    script = checkout / "script.sh"
+    script.write_text(f'cksum() {{ cat > /dev/null; echo "$LC_ALL"; }}\n{script.read_text()}')
+    (environment / "fairseq-transformer-variants..installed").write_text("C\n")
+    done = source(checkout, VIRTUAL_ENV=str(environment), LC_ALL="en_US.UTF-8")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_machine_without_a_package_index(tmp_path):
     """gpu.sh's `python` has the packages of a virtual environment's python3, and those in SITE."""
     (tmp_path / "unpacked.py").touch()

@@ -1,5 +1,7 @@
 """What otherwise only a GPU would show: a tensor that is made without the device of the others."""
 
+import types
+
 import torch
 
 from user_dir.attention.cache import Cache
@@ -8,6 +10,7 @@ from user_dir.attention.restricted import RestrictedAttention
 from user_dir.kernels.dropout import random_mask
 from user_dir.relative import kernel as relative_kernel
 from user_dir.relative.attention import RelativeMultiheadAttention, by_distance
+from user_dir.search.beam import fetch
 from user_dir.transformer.layers import joined
 from user_dir.weighted.simplex import project
 
@@ -31,3 +34,9 @@ def test_tensors_are_made_where_the_others_are():
     with torch.device("meta"):
         found = results()
     torch.testing.assert_close(found, results())
+
+
+def test_a_gpu_without_float64():
+    """Apple's: nmt-translate --device mps."""
+    part = types.SimpleNamespace(device=types.SimpleNamespace(type="mps"), cpu=lambda: torch.tensor([[1.0, 2.0]]))
+    assert fetch(part)[0].tolist() == [[1.0, 2.0]]

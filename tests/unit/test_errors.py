@@ -79,6 +79,12 @@ def raised_in_another_process(error):
             AssertionError("should not exceed max_tokens=1"),
             "should not exceed max_tokens=1: give a larger --max-tokens\n",
         ),
+        (
+            AssertionError("--batch-size cannot be larger than --buffer-size"),
+            "--batch-size cannot be larger than --buffer-size: give a larger --buffer-size\n",
+        ),
+        (AssertionError("--path required for generation!"), "--path required for generation!: name a checkpoint\n"),
+        (AssertionError("--replace-unk requires x"), "--replace-unk: fairseq would fail: omit it\n"),
         (AssertionError("--sampling requires --nbest x"), "--sampling requires --nbest x: give both the same number\n"),
         (
             type("ConfigCompositionException", (Exception,), {})("x lr_scheduler.total_num_update=null"),

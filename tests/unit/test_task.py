@@ -12,6 +12,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import LanguagePairDataset, ListDataset
+from fairseq.data.iterators import BufferedIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -97,12 +98,14 @@ def test_other_data_have_an_iterator_of_their_own(new_task, dataset, anew):
     """A validation set, also where it is what is trained on; and the next part of a training set in several folders."""
     task, data = new_task(), dataset()
     task.dataset_to_epoch_iter = {}  # fairseq keeps an iterator for each
-    options = {"max_tokens": 40, "seed": 1, "epoch": 1}
+    options = {"max_tokens": 40, "seed": 1, "epoch": 1, "disable_iterator_cache": False}  # as fairseq's trainer
     training = task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options)
     validation = task.get_batch_iterator(data, **options)
     assert validation is not training and task.get_batch_iterator(data, **options) is validation
     assert task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options) is training
     assert task.get_batch_iterator(dataset(), update_epoch_batch_itr=anew, **options) is not training
+    task.get_batch_iterator(text := dataset(), max_tokens=40)  # as fairseq-interactive for each text that it reads
+    assert text not in task.dataset_to_epoch_iter
 
 
 @pytest.mark.parametrize("anew", [True, False])
@@ -181,7 +184,10 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
     at_exit = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
     checkpoint_utils.save_checkpoint.best = 1.0  # of a training before this one
+    batches = BufferedIterator(2, [1] * 9)  # of that, too
+    assert next(batches) == 1
     task.build_model(cfg.model)
+    assert not batches._consumer.is_alive()
     assert not hasattr(checkpoint_utils.save_checkpoint, "best")
     assert task.sequence_generator.is_plain_beam_search() and task.curriculum == 2
     assert task.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'  # fairseq's: always English
@@ -198,6 +204,8 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
         ({"lenpen": math.nan}, "lenpen nan: give a number from -10"),
         ({"sacrebleu": True}, "--sacrebleu: it has no effect: use --scoring sacrebleu"),
         ({"replace_unk": "@@ "}, "--replace-unk: fairseq would fail: omit it"),
+        ({"print_step": True}, "--print-step: fairseq would fail: omit it"),
+        ({"retain_iter_history": True}, "--retain-iter-history: fairseq would fail: omit it"),
     ],
 )
 def test_impossible_searches_are_refused(build, new_task, given, words):

@@ -93,6 +93,8 @@ def updates_of(state: dict) -> int:
 def meaning(state: dict) -> dict:
     """The options of the function in checkpoint `state`, and the digests of its dictionaries, as far as it has them."""
     said = {**saved_options(state, "model"), **state["task_state"]}
+    if said.get("absolute_positions") == "omit":  # as VariantConfig reads it
+        said["no_token_positional_embeddings"] = True
     return {name: said[name] for name in [*OF_THE_FUNCTION, "dictionaries"] if name in said}
 
 

@@ -45,15 +45,14 @@ class BeamSearchGenerator(SequenceGenerator):
     """
 
     def _generate(self, sample, prefix_tokens=None, constraints=None, bos_token=None):
+        if constraints is None and self.search.supports_constraints:
+            raise InputError("--constraints: fairseq-generate reads none: use fairseq-interactive")
         source = sample["net_input"]["src_tokens"]
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
         if self.min_len > longest and not self.match_source_len:
             reason = f"is larger than the longest translation of the batch, {longest} subwords"
             raise InputError(f"--min-len {self.min_len} {reason}: give a smaller one, or a larger --max-len-b")
         if prefix_tokens is not None or constraints is not None or not self.is_plain_beam_search():
-            # Diverse beam search would take the sentences' numbers for rows of the batch.
-            if isinstance(self.search, search.DiverseBeamSearch):
-                sample = {name: value for name, value in sample.items() if name != "id"}
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         encoded = self.model.forward_encoder(sample["net_input"])
         states = [{} for _ in range(self.model.models_size)]
@@ -67,7 +66,8 @@ class BeamSearchGenerator(SequenceGenerator):
             if not len(hypotheses.unfinished):
                 break
             if step == longest:
-                raise InputError("the model's probabilities are not finite, its training diverged: use another model")
+                remedy = "omit --fp16 if it is given; else the training diverged: use another model"
+                raise InputError(f"the model's probabilities are not finite: {remedy}")
             last, scores, order = (torch.from_numpy(rows).to(source.device) for rows in hypotheses.steps[-1])
             scores = scores.unflatten(0, (-1, self.beam_size))
             self.model.reorder_incremental_state(states, order)
@@ -98,6 +98,17 @@ class BeamSearchGenerator(SequenceGenerator):
         elif step < self.min_len:
             log_probs[:, self.eos] = -math.inf
         return log_probs
+
+
+class DiverseBeams(search.DiverseBeamSearch):
+    """fairseq's search continues hypotheses after </s>, and takes the sentences' numbers for rows of the batch."""
+
+    def step(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs):
+        if step == 0:
+            self.numbers = original_batch_idxs
+        lprobs[(prev_output_tokens[:, 1:] == self.eos).any(1).view(lprobs.shape[:2])] = -math.inf
+        rows = (original_batch_idxs[:, None] == self.numbers).int().argmax(1)
+        return super().step(step, lprobs, scores, prev_output_tokens, rows)
 
 
 def block_n_grams(size: int, tokens: Tensor, log_probs: Tensor, batch: int, beam: int, step: int) -> Tensor:
@@ -167,9 +178,9 @@ def best_of_groups(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tenso
 
 
 def fetch(*parts: Tensor) -> list[np.ndarray]:
-    """`parts` [B, …]; from a GPU in one transfer, as float64, which can represent them all."""
-    if parts[0].device.type == "cpu":
-        return [part.numpy() for part in parts]
+    """`parts` [B, …]; from a CUDA device in one transfer, as float64, which can represent them all."""
+    if parts[0].device.type != "cuda":  # Apple's GPUs (mps) have no float64
+        return [part.cpu().numpy() for part in parts]
     together = torch.cat([part.double() for part in parts], dim=1).cpu().numpy()
     return np.split(together, np.cumsum([part.size(1) for part in parts])[:-1], axis=1)
 

@@ -26,7 +26,7 @@ RANGES |= dict.fromkeys(("nbest", "max_tokens", "batch_size"), (1, 10**9))  # co
 # Options of fairseq's commands that have no effect or always fail: what to do instead.
 IGNORED = {
     "num_shards": "each part would translate all sentences: split the text, and use nmt-translate",
-    "replace_unk": "fairseq would fail: omit it",
+    **dict.fromkeys(("print_step", "replace_unk", "retain_iter_history"), "fairseq would fail: omit it"),
     "sacrebleu": "it has no effect: use --scoring sacrebleu, or nmt-score",
 }
 

@@ -114,6 +114,8 @@ def data_fault(data: DataSide) -> str | None:
     path, text, dictionary = data.path, data.text, data.dictionary
     if infer_dataset_impl(str(path.with_suffix(""))) is None:
         return f"{path} is truncated" if text.is_file() else f"{text} is missing"
+    if not text.stat().st_size:
+        return f"{text} has no sentences"
     try:
         index = data.index()
         words = np.memmap(text, index.dtype, "r")

@@ -73,6 +73,8 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     first = name == "finetune_from_model" or options.reset_dataloader
     epochs = 0 if first else extra.get("train_iterator", {}).get("epoch", 1) - 1
     refuse_later_checkpoints(options, name, path, {"update": updates, "epoch": epochs})
+    if options.reset_dataloader and not anew:  # fairseq keeps the best value, but not what the task said of it
+        task.kept = extra.get(type(task).__name__, {})
     hours = extra.get("previous_training_time", 0) / 3600  # no reset forgets them
     done = {"max_update": (updates, "updates"), "max_epoch": (epochs, "epochs"), "stop_time_hours": (hours, "hours")}
     for limit, (number, unit) in done.items():

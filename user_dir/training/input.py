@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import logging
 import math
 import pathlib
 import re
@@ -28,10 +29,11 @@ from ..preparation import CONTINUED
 from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
 from .last_checkpoint import chosen
 
+logger = logging.getLogger(__name__)
+
 MARKED = re.compile(f".{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
-FROM_ZERO = (
-    "cosine inverse_sqrt polynomial_decay reduce_lr_on_plateau step".split()
-)  # unless --warmup-init-lr says more
+# Schedules whose warm-up begins with 0, unless --warmup-init-lr says more.
+FROM_ZERO = "cosine inverse_sqrt polynomial_decay reduce_lr_on_plateau step".split()
 ONE_RATE = "cosine inverse_sqrt manual polynomial_decay reduce_lr_on_plateau step triangular tri_stage".split()
 UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
 TYPES = {bool: ("true or false", bool), int: ("a whole number", int), float: ("a number", float, int)}
@@ -66,6 +68,10 @@ def refuse_input(options, task, model_options) -> None:
         if not any(parts_of(folder, part, pair, language, "*"))  # --dataset-impl raw has no index
     ]
     trained, held_out = ([*data_sets(parts, task)] for parts in (of_training, of_validation))
+    for folder, part in of_training:
+        sets = {data.part for data in trained if data.path.parent == folder}
+        for name in sorted(sets - {f"{part}{number or ''}" for number in range(len(sets))}):
+            logger.warning(f"{folder}: {name} is not read, because fairseq counts {part}, {part}1, {part}2, …")
     if not options.combine_valid_subsets:
         held_out = [data for data in held_out if data.part in validated]
     data_faults += [fault for data in trained + held_out if (fault := data_fault(data))]
@@ -109,6 +115,9 @@ def learning_faults(options) -> Iterator[str]:
 def precision_faults(options, model_options) -> Iterator[str]:
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
         yield "--bf16 needs a TPU: train with --autocast bf16"
+    for half in ("fp16", "bf16"):  # fairseq-train's parser adds it, fairseq-hydra-train does not
+        if getattr(options, f"memory_efficient_{half}") and not getattr(options, half):
+            yield f"common.memory_efficient_{half} has no effect without common.{half}=true: add it, or omit this"
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
     if flattened and (options.cpu or not torch.cuda.is_available()):
         yield "--fp16 needs a GPU: train with --autocast bf16"
@@ -215,7 +224,8 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
         if not isinstance(given, dict):
             yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"
         elif known and (unknown := given.keys() - known):
-            yield f"{flag(name)}: fairseq-generate has no option {', '.join(sorted(unknown))}: correct the name"
+            wrong = f"{flag(name)}: the search has no option {', '.join(sorted(unknown))}"
+            yield f"{wrong}: correct the name, or give an option of its own (--lenpen-form, --eval-bleu-remove-bpe)"
 
 
 def arch_of(model_options) -> str | None:

@@ -51,9 +51,22 @@ def patience_so_far() -> dict:
 
 
 def forget_other_trainings() -> None:
-    """Before a training: fairseq-hydra-train --multirun trains several in one process, and fairseq compares them."""
+    """Before a training: fairseq-hydra-train --multirun trains several in one process, and fairseq compares them.
+
+    Without this, it would also write to the --tensorboard-logdir of the first one.
+    """
+    progress_bar._close_writers()
+    progress_bar._tensorboard_writers.clear()
     for function in (*counters(), checkpoint_utils.save_checkpoint):
         vars(function).pop("best", None)
+
+
+def forget_another_best(state: dict, by: dict) -> bool:
+    """Forgets the best value of `state` if it was not measured `by` this training's measure; returns whether."""
+    if any(state.get(name, value) != value for name, value in by.items()):  # an older version's state says less
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        return True
+    return False
 
 
 def continue_patience(state: dict, cfg: DictConfig, by: dict) -> None:
@@ -63,8 +76,7 @@ def continue_patience(state: dict, cfg: DictConfig, by: dict) -> None:
     value yet.
     """
     options = cfg["checkpoint"]
-    if any(state.get(name, value) != value for name, value in by.items()):  # an older version's state says less
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    if forget_another_best(state, by):
         return
     if options["patience"] <= 0 or "best" not in state:
         return

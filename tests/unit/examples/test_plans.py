@@ -48,6 +48,7 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
     text = plan("wmt14.sh", **variables)
     processes, nodes = variables.get("PROCESSES", gpus or 1), variables.get("NODES", 1)
     workers = processes * nodes
+    assert option(text, "--max-tokens-valid") == "4096"
     assert f": {workers} x " in text and option(text, "--distributed-world-size") == str(workers)
     for word in ("--cpu", "MALLOC_ARENA_MAX=1", "export CUDA_VISIBLE_DEVICES=\n"):
         assert (word in text) == (gpus == 0)

@@ -18,6 +18,12 @@ def test_translations_of_text_with_nul(tmp_path):
     assert done.returncode == 0 and (tmp_path / "out").read_text() == "first\nsecond\nlast\n"
 
 
+def test_output_that_was_cut_off_does_not_take_its_name(tmp_path):
+    """translations.TARGET of an earlier translation may be there, and the step would be skipped."""
+    call = f"{definitions('write_to')}\nwrite_to log err sh -c 'echo D-1; exit 3'"
+    assert bash("-euc", call, cwd=tmp_path).returncode == 3 and not (tmp_path / "log").exists()
+
+
 def test_a_table_of_another_corpus_has_its_reference():
     env = {"RECIPE": "wmt14", "ROWS": "k-1", "TARGET": "fr", "SMOKE": "1"}
     text = bash(EXAMPLES / "ablations.sh", "shaw-distance", "--dry-run", env=env).stdout
@@ -154,14 +160,15 @@ def test_settings_of_a_users_shell(tmp_path):
     """With CDPATH `cd` prints a folder, and with noclobber `>` refuses a file that is there."""
     (tmp_path / "settings").write_text("set -o noclobber\n")
     settings = {"CDPATH": ".:/tmp", "BASH_ENV": str(tmp_path / "settings"), "PYTHONSAFEPATH": "1", "typed": "mine"}
+    settings["LOGLEVEL"] = "WARNING"
     for recipe in ("quickstart.sh", "multi30k.sh"):
         env = {"GPUS": "0"}
         plain, other = (bash(f"examples/{recipe}", "--dry-run", env=e, cwd=PROJECT) for e in (env, env | settings))
         assert other.returncode == 0 and other.stdout == plain.stdout
-    show = "echo ${PYTHONSAFEPATH-none} $(printenv PYTHONUTF8) $typed"
+    show = "echo ${PYTHONSAFEPATH-none} ${LOGLEVEL-none} $(printenv PYTHONUTF8) $typed"
     script = f". '{EXAMPLES}/shared/supervised.sh'; echo x > settings; {show}"
     done = bash("-c", script, "x", "--dry-run", env=settings, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "none 1 examples/x\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "none none 1 examples/x\n"), done.stderr
 
 
 @pytest.mark.parametrize(

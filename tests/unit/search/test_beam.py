@@ -45,7 +45,7 @@ SEEDS = {
 LEFT_TO_FAIRSEQ = {
     "sampling": {"sampling": True},
     "length of the source": {"match_source_len": True},
-    "diverse beams": {"diverse_beam_groups": 2},
+    "diverse beams": {"diverse_beam_groups": 4},  # in larger groups fairseq continues hypotheses after </s>
     "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
     "as many beams as words": {"beam": 40},
     "constraints": {"constraints": pack_constraints([[torch.tensor([7, 8])]] * 5)},
@@ -152,17 +152,20 @@ def test_another_first_word(models, new_task, batch):
     assert words(found) != words(ours.generate([model], {"net_input": batch}))
 
 
-def test_diverse_beams_of_numbered_sentences(models, new_task, batch):
+@pytest.mark.parametrize("more", [{}, {"print_alignment": "hard"}], ids=str)
+def test_diverse_beams_of_numbered_sentences(models, new_task, batch, more):
     """fairseq would take their numbers in the data, which fairseq-generate passes, for rows of the batch."""
     (model,) = models()
-    searches = new_task().build_generator([model], argparse.Namespace(beam=4, max_len_b=12, diverse_beam_groups=2))
+    options = argparse.Namespace(beam=4, max_len_b=12, diverse_beam_groups=2, **more)
+    searches = new_task().build_generator([model], options)
     expected = searches.generate([model], {"net_input": batch})
+    assert not any(EOS in hypothesis["tokens"][:-1] for hypotheses in expected for hypothesis in hypotheses)
     for numbers in ([9, 13, 7, 11, 8], [4, 3, 2, 1, 0]):
         assert_same(searches.generate([model], {"net_input": batch, "id": torch.tensor(numbers)}), expected)
 
 
 N_GRAMS = {"no_repeat_ngram_size": 2}
-SOME = [N_GRAMS, *(LEFT_TO_FAIRSEQ[name] for name in ("diverse beams", "forced prefix"))]
+SOME = [N_GRAMS, {"diverse_beam_groups": 2}, LEFT_TO_FAIRSEQ["forced prefix"]]
 
 
 @pytest.mark.parametrize("options", [{}, {"min_len": 0}, *SOME, {"print_alignment": "hard"}], ids=str)
@@ -217,6 +220,9 @@ def test_constraints_without_a_search_that_keeps_them_are_refused(models, new_ta
     built = task.build_generator(ours, argparse.Namespace(beam=4))
     with pytest.raises(NotImplementedError):
         built.generate(ours, {"net_input": batch}, constraints=LEFT_TO_FAIRSEQ["constraints"]["constraints"])
+    built = task.build_generator(ours, argparse.Namespace(beam=4, constraints="ordered"))
+    with pytest.raises(InputError, match="--constraints: .*: use fairseq-interactive"):  # as fairseq-generate calls it
+        built.generate(ours, {"net_input": batch})
 
 
 def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
@@ -280,8 +286,8 @@ def test_no_numbers(models, both, monkeypatch):
 def test_a_model_that_gives_no_numbers(models, search, monkeypatch):
     nothing = lambda self, output, *args, **kwargs: torch.full_like(output[0], float("nan"))  # noqa: E731
     monkeypatch.setattr(TransformerModel, "get_normalized_probs", nothing)
-    for task, error in ((TranslationTask, AssertionError), (CheckedTranslationTask, InputError)):
-        with pytest.raises(error):
+    for task, error, said in ((TranslationTask, AssertionError, "<"), (CheckedTranslationTask, InputError, "--fp16")):
+        with pytest.raises(error, match=said):
             search(task, models())
 
 

@@ -101,6 +101,14 @@ REFUSED = [
         "a.pt b.pt",
         "encoder_attention_heads is 2 in the one and 4 in the other: name checkpoints of one run",
     ),
+    (
+        {
+            "a.pt": {"options": {"no_token_positional_embeddings": False, "absolute_positions": "add"}},
+            "b.pt": {"options": {"no_token_positional_embeddings": False, "absolute_positions": "omit"}},
+        },
+        "a.pt b.pt",
+        "no_token_positional_embeddings is True in the one and False in the other",
+    ),
     ({"a.pt": {"words": ["a"]}, "b.pt": {}, "c.pt": {"words": ["b"]}}, "a.pt b.pt c.pt", "c.pt .*dictionaries is "),
     ({"a.pt": {}, "b.pt": {"value": float("nan")}}, "a.pt b.pt", "weight in .*b.pt is not finite"),
     ({"a.pt": {}}, "a.pt b.pt", "there is no checkpoint .*b.pt"),

@@ -114,6 +114,7 @@ def test_what_is_no_pair():
 
     assert by_seed("a.2/b.seed3/x.log", "a.2/b.seed1/x.log") == {"3": 1.0, "1": 2.5}
     assert by_seed("seed1/test2016.log", "seed2/test2016.log") == {"1": 1.0, "2": 2.5}
+    assert by_seed("seed_1/test2016.log", "seed_2/test2016.log") == {"1": 1.0, "2": 2.5}
     assert by_seed("seed1/a.1/x.log", "seed1/a.2/x.log") == {"1": 1.0, "2": 2.5}
     assert by_seed("1.log", "x.log") == by_seed("a.1/x.log", "b.1/x.log") == {}
     three = by_seed("1", "2", "3")

@@ -217,11 +217,14 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
     model, path, _ = saved("vaswani_transformer_tiny", name=name)
     state = torch.load(path) | {"last_optimizer_state": {"state": {}}}
     state["extra_state"] |= {"train_iterator": {"epoch": 9}, "previous_training_time": 400.0}
+    state["extra_state"]["CheckedTranslationTask"] = {"set": [100, 900]}
     state["cfg"]["checkpoint"] = {"finetune_from_model": "a.pt"}
     torch.save(state, path)
     pathlib.Path("run", file).touch()
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
-        refuse_checkpoints(continued_from(path, save_dir="run", **given), new_task(), model)
+        refuse_checkpoints(continued_from(path, save_dir="run", **given), task := new_task(), model)
+    if not words:  # fairseq does not tell the task then
+        assert task.kept == ({"set": [100, 900]} if given.get("reset_dataloader") else None)
 
 
 def test_a_training_without_a_last_checkpoint_does_not_begin_anew(saved, new_task, tmp_path):

@@ -129,6 +129,20 @@ def test_the_best_value_is_one_of_the_same_measure(counter, options, before, kep
     forget_other_trainings()
 
 
+def test_the_best_value_of_other_data(new_task, options):
+    """With --reset-dataloader fairseq keeps it: where new data are harder, no checkpoint would be the best."""
+    for pairs, kept in ((100, True), (101, False)):
+        checkpoint_utils.save_checkpoint.best = 1.0
+        task = new_task()
+        task.cfg, task.datasets, task.kept = options(), {"valid": Pairs()}, {"set": [pairs, 900]}
+        task.begin_epoch(1, None)
+        assert hasattr(checkpoint_utils.save_checkpoint, "best") == kept
+    checkpoint_utils.save_checkpoint.best = 2.0  # of this training
+    task.begin_epoch(2, None)
+    assert checkpoint_utils.save_checkpoint.best == 2.0
+    forget_other_trainings()
+
+
 def test_the_best_value_is_measured_by_the_first_validation_set(options):
     """With --valid-pairs by those that are visited."""
     given = {"valid_subset": "one,two", "combine_valid_subsets": False, "label_smoothing": 0.1}
@@ -143,10 +157,13 @@ def test_the_best_value_is_measured_by_the_first_validation_set(options):
         assert measured(given | {"best_checkpoint_metric": metric}, {}) == {"metric": metric, "smoothing": None}
 
 
-def test_another_training_in_the_same_process(counter):
-    """Its best value would end this one, and keep checkpoint_best.pt from being written."""
+def test_another_training_in_the_same_process(counter, monkeypatch):
+    """Its best value would end this one, and keep checkpoint_best.pt from being written; its curves would go on."""
     counter.best = checkpoint_utils.save_checkpoint.best = 1.0
+    closed, writer = [], types.SimpleNamespace(close=lambda: closed.append(True))
+    monkeypatch.setattr(progress_bar, "_tensorboard_writers", {"train": writer})
     forget_other_trainings()
+    assert closed and not progress_bar._tensorboard_writers
     assert not vars(counter) and not hasattr(checkpoint_utils.save_checkpoint, "best")
 
 

@@ -72,7 +72,7 @@ class System:
 
         Empty where two runs have the same seed, or a path has none.
         """
-        for pattern in (r"seed(\d+)", r"(\d+)"):
+        for pattern in (r"seed[-_=]?(\d+)", r"(\d+)"):
             seeds = [re.findall(pattern, str(run.path))[-1:] for run in self.runs]
             by_seed = {seed: score for (seed,), score in zip(seeds, scores)} if all(seeds) else {}
             if len(by_seed) == len(scores):

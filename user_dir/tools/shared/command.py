@@ -96,6 +96,8 @@ def exit_in_one_line(tool: str):
     """
     if sys.stderr is None:  # it is closed (2>&-): print would write messages to the standard output
         sys.stderr = open(os.devnull, "w")
+    if getattr(sys.stdout, "errors", None) == "strict":  # a locale of ISO 8859 has neither – nor κ
+        sys.stdout.reconfigure(errors="backslashreplace")
     own = threading.current_thread() is threading.main_thread()  # others cannot take signals
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP) if own}
     for number, handler in before.items():

@@ -99,6 +99,10 @@ def test_output_that_cannot_be_written():
     with open("/dev/full", "w") as full:
         done = subprocess.run(stdout=full, **started)
     assert done.stderr == b"tool: [Errno 28] No space left on device\n" and done.returncode == 1
+    started["args"][-1] = program.replace("done", "κ – ±")
+    started["env"] |= {"PYTHONIOENCODING": "latin-1:strict"}
+    done = subprocess.run(stdout=subprocess.PIPE, **started)
+    assert (done.stdout, done.stderr) == (b"\\u03ba \\u2013 \xb1\n", b"")
 
 
 def test_names_end_no_cell():
