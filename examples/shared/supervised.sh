@@ -2,8 +2,8 @@
 # supervise.py, which ends all its processes when it is ended. bash alone would leave a training running (kill), or
 # would react to the signal only after it.
 
-# With these settings of a user's shell `cd`, imports and `>` would do something else, fairseq-train would log nothing of
-# a training (LOGLEVEL=WARNING), and with a locale of ISO 8859 fairseq-generate would end at the first other character.
+# With these settings of a user's shell `cd`, imports and `>` would do something else, fairseq-train would not log its
+# updates (LOGLEVEL=WARNING), and with a locale of ISO 8859 fairseq-generate would end at the first other character.
 unset CDPATH PYTHONSAFEPATH LOGLEVEL
 set +o noclobber
 export PYTHONUTF8=1
