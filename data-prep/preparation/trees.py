@@ -37,7 +37,7 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
             if token == "(":
                 bracket: list = []
                 if opened:
-                    opened[-1][:] = [*(opened[-1] or [""]), bracket]
+                    opened[-1] += [bracket] if opened[-1] else ["", bracket]
                 else:
                     begun = number
                 opened.append(bracket)

@@ -249,9 +249,12 @@ def test_a_training_set_in_two_files(copies, tmp_path, caplog):
     check_input(copies)
     assert "is not read" not in caplog.text
     for path in [*copies.glob("train1.*")]:
+        shutil.copy(path, path.with_name(path.name.replace("train1", "train3")))
         path.rename(path.with_name(path.name.replace("train1", "train2")))
+    (copies / "train2.src-tgt.src.bin").write_bytes(b"")  # nor is it checked
     check_input(copies)
-    assert "data: train2 is not read, because fairseq counts train, train1," in caplog.text
+    for name in ("train2", "train3"):
+        assert f"data: {name} is not read, because fairseq counts train, train1," in caplog.text
 
 
 @pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])

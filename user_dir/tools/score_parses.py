@@ -126,7 +126,7 @@ def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[s
         parses = in_order(path, best, None)
     if gold:
         trees = gold
-    elif found["H"] and found["T"]:
+    elif best and found["T"]:
         trees = in_order(path, found["T"], len(parses))
     else:
         raise InputError(f"{path} has no T- lines of fairseq-generate: give --gold FILE")

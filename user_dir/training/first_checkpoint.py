@@ -30,8 +30,9 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     name, path = chosen(options)
     if name == "save_dir":
         if not path.exists():
-            if options.no_last_checkpoints and (begun := complete_beside(path)):  # fairseq would begin anew among them
-                newest = max(begun, key=lambda file: file.stat().st_mtime)
+            written = options.no_last_checkpoints and not options.no_save
+            if written and (begun := complete_beside(path)):  # fairseq would begin anew among them
+                newest = max(begun, key=lambda file: updates_of(load(file)))  # a copy may have another time
                 remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
                 raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
             return
@@ -82,7 +83,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
             reason = f"{flag(limit)} {most}: {path} has done {round(number, 2)} {unit} already"
             if name != "save_dir":
                 raise InputError(f"{reason}: give a larger number to continue it")
-            logger.info(f"{reason}; raise it to continue")  # fairseq would do one more update
+            logger.info(f"{reason}; raise it to continue")  # fairseq would do one more update; of epochs none
             whole(task.cfg)["optimization"]["max_epoch"] = -1
     if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")

@@ -70,8 +70,10 @@ def refuse_input(options, task, model_options) -> None:
     trained, held_out = ([*data_sets(parts, task)] for parts in (of_training, of_validation))
     for folder, part in of_training:
         sets = {data.part for data in trained if data.path.parent == folder}
-        for name in sorted(sets - {f"{part}{number or ''}" for number in range(len(sets))}):
+        counted = (f"{part}{number or ''}" for number in itertools.count())
+        for name in sorted(sets.difference(itertools.takewhile(sets.__contains__, counted))):
             logger.warning(f"{folder}: {name} is not read, because fairseq counts {part}, {part}1, {part}2, …")
+            trained = [data for data in trained if (data.path.parent, data.part) != (folder, name)]
     if not options.combine_valid_subsets:
         held_out = [data for data in held_out if data.part in validated]
     data_faults += [fault for data in trained + held_out if (fault := data_fault(data))]

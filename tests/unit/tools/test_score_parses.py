@@ -129,9 +129,10 @@ def test_the_command(files, parsed, cells, capsys):
     assert cells(capsys.readouterr().out, log) == from_log
     # right: 6 + 2 + 0 of 18 that are wanted and 6 + 3 + 0 that are found
     assert from_log == ["44.44", "88.89", "59.26", "33.33", "2 of 3"]
-    only = parsed("D-lines", [GOLD, BROKEN, ""], kinds="D")  # grep ^D-
-    score_parses.main([str(only), "--gold", str(gold)])
-    assert cells(capsys.readouterr().out, only) == from_log
+    for kinds, more in (("D", ["--gold", str(gold)]), ("TD", [])):  # grep ^D-, grep '^[TD]-'
+        only = parsed(f"{kinds}-lines", [GOLD, BROKEN, ""], kinds=kinds)
+        score_parses.main([str(only), *more])
+        assert cells(capsys.readouterr().out, only) == from_log
     output = files.folder / "trees.mrg"
     score_parses.main([*map(str, (log, plain, "--gold", gold, "--words", words, "--output", output))])
     printed = capsys.readouterr().out

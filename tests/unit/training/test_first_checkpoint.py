@@ -229,11 +229,16 @@ def test_two_trainings_do_not_share_a_folder(saved, new_task, tmp_path, monkeypa
 
 def test_a_training_without_a_last_checkpoint_does_not_begin_anew(saved, new_task, tmp_path):
     """--no-last-checkpoints: a restart would silently train from the beginning, among the earlier checkpoints."""
-    options = continued_from(LAST, save_dir=tmp_path, no_last_checkpoints=True)
+    options = continued_from(LAST, save_dir=tmp_path, no_last_checkpoints=True, no_save=False)
     refuse_checkpoints(options, new_task(), None)
     _, path, _ = saved("vaswani_transformer_tiny", name="checkpoint3.pt")
+    earlier = torch.load(path)
+    earlier["optimizer_history"][-1]["num_updates"] = 50
+    torch.save(earlier, tmp_path / "checkpoint2.pt")  # copied later
     with pytest.raises(InputError, match=f"--no-last-checkpoints: .* saved {path} already: add --restore-file {path},"):
         refuse_checkpoints(options, new_task(), None)
+    options.no_save = True  # leaves the folder as it is
+    refuse_checkpoints(options, new_task(), None)
 
 
 @pytest.mark.parametrize(
