@@ -31,7 +31,7 @@ from .config import EMBEDDINGS, option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
 from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator, DiverseBeams, block_n_grams
-from .search.search_settings import refuse_search
+from .search.search_settings import IGNORED, refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
@@ -176,9 +176,9 @@ class CheckedTranslationTask(TranslationTask):
         Raises:
             InputError: for an invalid beam, nbest or lenpen, and for options that have no effect or always fail
         """
-        names = ("beam", "nbest", "lenpen", "print_step", "replace_unk", "retain_iter_history", "sacrebleu")
-        given = {name: getattr(args, name, None) for name in names}
-        refuse_search(**given, num_shards=training_options(self.cfg).get("num_shards", 1) > 1)
+        given = {name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen", *IGNORED)}
+        given["num_shards"] = training_options(self.cfg).get("num_shards", 1) > 1  # not one of the search's
+        refuse_search(**given)
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
         generator = super().build_generator(models, args, seq_gen_cls, **kwargs)

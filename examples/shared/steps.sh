@@ -164,7 +164,7 @@ train() {
   run mkdir -p "$run"
   # STEPS may have translated with an earlier checkpoint.
   [ -n "$dry_run" ] || [ "$host" != 0 ] || forget_translations
-  # A kill may have come between the end of the training and this mark; after --stop-time-hours fairseq would go on.
+  # A kill may have come between the end of the training and this mark; fairseq need not start for that.
   # (A late Ctrl-C adds a traceback to the log. `tail | grep -q` would at times fail there: grep ends before tail.)
   if [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] &&
     [[ $(tail -n 50 "$run/$log" 2>/dev/null) == *"done training in"* ]]; then

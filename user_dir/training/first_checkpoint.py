@@ -14,7 +14,7 @@ from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, history_of, load, num
 from ..config import VariantConfig, own_options, whole
 from ..errors import InputError, flag
 from .input import arch_of
-from .last_checkpoint import LAST, chosen, complete_beside
+from .last_checkpoint import LAST, chosen, newest_beside
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if name == "save_dir":
         if not path.exists():
             written = options.no_last_checkpoints and not options.no_save
-            if written and (begun := complete_beside(path)):  # fairseq would begin anew among them
-                newest = max(begun, key=lambda file: updates_of(load(file)))  # a copy may have another time
+            if written and (newest := newest_beside(path)):  # fairseq would begin anew among such checkpoints
                 remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
                 raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
             return
@@ -48,6 +47,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         if place and ".embed_tokens.weight is [" in str(error):
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
+    extra = state.get("extra_state", {})
     anew = name == "finetune_from_model" or options.reset_optimizer  # updates count from 0
     if not anew and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
@@ -55,7 +55,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if options.reset_lr_scheduler and not anew and name != "save_dir":  # there its first start may have needed it
         refuse_useless_reset(options.lr_scheduler, state)
     if name == "finetune_from_model" and options.stop_time_hours > 0:
-        if seconds := state.get("extra_state", {}).get("previous_training_time"):
+        if seconds := extra.get("previous_training_time"):
             reason = f"fairseq would count its {seconds / 3600:.2f} hours for --stop-time-hours"
             raise InputError(f"{place}{path}: {reason}: name an average of it (nmt-average-checkpoints)")
     said = state["task_state"]
@@ -70,7 +70,6 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     if name == "save_dir":
         refuse_another_beginning(options, path, state)
     updates = 0 if anew else updates_of(state)
-    extra = state.get("extra_state", {})
     first = name == "finetune_from_model" or options.reset_dataloader
     epochs = 0 if first else extra.get("train_iterator", {}).get("epoch", 1) - 1
     refuse_later_checkpoints(options, name, path, {"update": updates, "epoch": epochs})
@@ -85,7 +84,7 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
                 raise InputError(f"{reason}: give a larger number to continue it")
             logger.info(f"{reason}; raise it to continue")  # fairseq would do one more update; of epochs none
             whole(task.cfg)["optimization"]["max_epoch"] = -1
-    if options.store_ema and "ema" not in state.get("extra_state", {}):  # fairseq fails where it would begin one
+    if options.store_ema and "ema" not in extra:  # fairseq fails where it would begin one
         raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
 
@@ -115,9 +114,8 @@ def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:
 def refuse_later_checkpoints(options, name: str, path: pathlib.Path, done: dict[str, int]) -> None:
     """Raises InputError if training from `path`, the option `name`, would leave later checkpoints in --save-dir.
 
-    done: the number of the last "update" and "epoch"
-
-    Those with the highest numbers are kept and averaged, and --restore-file is read at each start.
+    Those with the highest numbers are kept and averaged, and --restore-file is read at each start. `done` are the
+    numbers of the last "update" and "epoch".
     """
     resets = [reset for reset in ("reset_optimizer", "reset_dataloader") if getattr(options, reset)]
     if name == "save_dir" and not resets:

@@ -97,12 +97,16 @@ def complete_beside(last: pathlib.Path) -> list[pathlib.Path]:
     return [path for path in last.parent.glob("*.pt") if SAVED.fullmatch(path.name) and not is_half_written(path)]
 
 
+def newest_beside(last: pathlib.Path) -> pathlib.Path | None:
+    """The one of `complete_beside` with most updates (a copied file may have another time); None without any."""
+    return max(complete_beside(last), key=lambda path: updates_of(load(path)), default=None)
+
+
 def repair(last: pathlib.Path) -> None:
     """Replaces `last` with a copy of the newest complete checkpoint; raises InputError if there is none."""
-    if not (complete := complete_beside(last)):
+    if (newest := newest_beside(last)) is None:
         reason = "is half written, and there is no complete checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
-    newest = max(complete, key=lambda path: updates_of(load(path)))
     copy_whole(newest, last)
     logger.warning(f"{last} was missing or half written, as after a crash; it is now a copy of {newest.name}")
 

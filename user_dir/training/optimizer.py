@@ -79,11 +79,14 @@ class FusedAdam(FairseqAdam):
                 self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
             except ValueError as error:
                 raise InputError(f"{error}: change --lr, --adam-betas, --adam-eps or --weight-decay") from error
-        # fairseq would keep those of a checkpoint, and with --amp loads it into torch's optimizer without asking us.
+        # With --amp fairseq loads a checkpoint into torch's optimizer without asking us.
+        self._optimizer.register_load_state_dict_post_hook(self.keep_options)
+
+    def keep_options(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keeps the --adam-betas, --adam-eps and --weight-decay given now, where fairseq takes a checkpoint's."""
         given = {name: value for name, value in self.optimizer_config.items() if name != "lr"}  # the scheduler's
-        self._optimizer.register_load_state_dict_post_hook(
-            lambda optimizer: [group.update(given) for group in optimizer.param_groups]
-        )
+        for group in optimizer.param_groups:
+            group.update(given)
 
     def set_up_branches(self):
         """Sets the branch weights' rate for the next update; a scheduler or overrides may have changed all groups."""
