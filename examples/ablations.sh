@@ -19,7 +19,7 @@
 #   OUTPUT=runs/TABLE       a folder for each row and seed, comparison.md and comparison.png
 set -euo pipefail
 . "$(dirname "$0")/shared/supervised.sh"
-extras=plot dry_run=""
+dry_run=""
 if [[ " $* " == *" --dry-run "* ]]; then
   dry_run=yes INSTALL=no
   python() { "${PYTHON:-python3}" "$@"; }

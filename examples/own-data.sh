@@ -39,7 +39,7 @@ checksum=${checksum%% *}
 name=$(basename "${texts[0]%.*}").$source-$target.$checksum
 name=${name//[:\$]/_}  # fairseq takes no colon and no dollar in a path
 
-extras=plot,ctranslate2  # answers in a second, where CTranslate2 computes the family
+extras=ctranslate2  # answers in a second, where CTranslate2 computes the family
 corpus=own dataset=own.$name checkpoints=epoch average=5 generation=(--beam 5 --max-len-a 1) remedy=""
 # An epoch may have thousands of updates, and the last one rarely ends. At the end of an epoch fairseq keeps no
 # checkpoint by update, but few epochs end at a multiple of a prime.

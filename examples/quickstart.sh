@@ -43,6 +43,8 @@ generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 . "$(dirname "$0")/shared/steps.sh"
 have_no_effect BATCH MAX_TOKENS AVERAGE CHOOSE VALID_PAIRS SMOKE STEPS SIZE TASK TREEBANK PARSED MERGES PATIENCE \
   PREPARATION PROCESSES NODES
+# The recipes of other corpora prepare these otherwise, in the same folders.
+[[ $corpus == tatoeba || $corpus == bible ]] || fail "CORPUS=$corpus: choose tatoeba or bible, or another recipe"
 [ -z "${ARCH:-}" ] || [ -z "${FAMILY:-}" ] || fail "ARCH=$ARCH and FAMILY=$FAMILY: both name the model; omit one"
 known=$("${PYTHON:-python3}" "$project/user_dir/families.py" "$arch" 2>&1) || fail "there is no architecture $known"
 [[ $arch != transformer_* ]] || fail "$arch is fairseq's own, which other recipes train; choose a family of the README"
@@ -90,7 +92,7 @@ stage() {  # title, step [remedy if it fails]: runs it and notes its time
   times+=$(printf '%6d s  %s' $((SECONDS - start)) "$1")$'\n'
 }
 
-extras=plot,ctranslate2
+extras=ctranslate2
 cd "$project"
 if [ -n "$dry_run" ]; then
   declare -f "${helpers[@]}"

@@ -18,6 +18,7 @@ fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
   export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(cores)}"
 
 own_environment=
+[ "${INSTALL:-no}" = no ] || fail "INSTALL=$INSTALL: give INSTALL=no, or omit it to install what is missing"
 [ "${INSTALL:-}" != no ] || return 0
 
 require_python() {  # an interpreter, and what to do if it is another one
@@ -103,6 +104,10 @@ else
     [ ! -L "$environment/bin/python" ] || fail "the Python that $environment was made with is gone; remove this folder"
     require_python "$interpreter"
   fi
+  # pip writes the path of the environment's Python into the first line of each command.
+  made_for=$(sed -n '1s/^#!//p' "$environment/bin/fairseq-train" 2>/dev/null) || true
+  [ -z "$made_for" ] || [ -x "$made_for" ] ||
+    fail "$environment was made in another folder: its commands need $made_for; remove this folder"
   PATH="$environment/bin:$PATH"
 fi
 
@@ -129,7 +134,8 @@ if ! installed; then
       [ -n "$own_environment" ] || python -m pip --version >/dev/null ||
         fail "$environment has no pip. Add it: python -m ensurepip, or, if uv made it, uv pip install pip"
       install_project
-      for has in "" "$extras" ${extras%,*} ${extras/dev/plot} ${extras/dev/plot,ctranslate2}; do  # dev includes both
+      rm -f "$note".*.installed  # of another checkout, whose code is not installed any more
+      for has in "" "$extras" ${extras/dev/ctranslate2}; do  # dev includes it
         echo "$wanted" > "$note.$has.installed"
       done
     fi

@@ -11,8 +11,6 @@ from user_dir.families import FAMILIES
 
 from support import PROJECT, executable, run
 
-pytest.importorskip("matplotlib")
-
 # Stands for quickstart.sh: notes how it was called and leaves what it would leave.
 QUICKSTART = """
 echo "$ARCH $OUTPUT $SOURCE-$TARGET $UPDATES $MINUTES $*" >> calls

@@ -83,6 +83,13 @@ def test_another_python_than_the_active_environments(checkout):
     assert done.returncode == 1 and f"{checkout}/gone is active, and python is that of {sys.prefix}" in done.stderr
 
 
+def test_nothing_is_installed_if_it_is_unclear_whether_to(checkout):
+    executable(checkout / "python", STAND_IN)
+    done = source(checkout, INSTALL="0", PYTHON=str(checkout / "python"))
+    assert done.returncode == 1 and "INSTALL=0: give INSTALL=no, or omit it" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
 def test_a_read_only_checkout(checkout):
     """As a teacher's, for which a file stands here: root may write everywhere."""
     (checkout / ".venv").touch()
@@ -106,6 +113,16 @@ def test_packages_of_an_active_environment_are_kept(checkout):
     done = source(checkout, VIRTUAL_ENV=str(activate(checkout, answers)))
     assert done.returncode == 0, done.stderr
     assert "\nsacremoses==" in done.stdout and "\nnumpy==" not in done.stdout
+
+
+def test_another_checkout_in_the_same_environment(checkout):
+    """Its code is replaced by this one's, so it has to install its own again, whatever extras it had."""
+    environment = activate(checkout, '"-m pip "* | "-c import torch");;')
+    other = environment / "fairseq-transformer-variants.ctranslate2.installed"
+    other.write_text("1 1\n")
+    done = source(checkout, VIRTUAL_ENV=str(environment))
+    assert done.returncode == 0 and not other.exists(), done.stderr
+    assert (environment / "fairseq-transformer-variants..installed").exists()
 
 
 @pytest.mark.parametrize(
@@ -143,12 +160,12 @@ def test_two_installations_at_a_time(checkout):
     """The second waits, says for which process, and finds it installed."""
     executable(checkout / "python", STAND_IN.replace("rmdir", "sleep 2; rmdir"))
     with ThreadPoolExecutor() as pool:
-        env = {"PYTHON": str(checkout / "python"), "extras": "plot,ctranslate2"}
+        env = {"PYTHON": str(checkout / "python"), "extras": "ctranslate2"}
         both = list(pool.map(lambda _: source(checkout, **env), range(2)))
     assert [done.returncode for done in both] == [0, 0], both
     assert {done.stdout.splitlines()[-1] for done in both} == {f"{checkout}/.venv/bin/python"}
     pips = (checkout / "pips").read_text()
-    assert pips.count("\n") == 1 and pips.endswith(f" -e {checkout}[plot,ctranslate2]\n")
+    assert pips.count("\n") == 1 and pips.endswith(f" -e {checkout}[ctranslate2]\n")
     first, second = sorted(both, key=lambda done: len(done.stderr))
     assert first.stderr == "" and "installing" in first.stdout
     assert re.match(rf"{checkout}/.venv: process \d+ on .*bash .*script.sh.* writes there; waiting", second.stderr)
@@ -171,6 +188,16 @@ def test_a_virtual_environment_whose_python_is_gone(checkout):
     (checkout / ".venv/bin/python").symlink_to(checkout / "gone")
     done = source(checkout, PYTHON=sys.executable)
     assert done.returncode == 1 and f"{checkout}/.venv was made with is gone; remove this folder" in done.stderr
+
+
+def test_a_checkout_that_was_moved(checkout):
+    """Its python still runs, and pip would install the project; fairseq-train would not be found."""
+    (checkout / ".venv/bin").mkdir(parents=True)
+    executable(checkout / ".venv/bin/python", STAND_IN)
+    (checkout / ".venv/bin/fairseq-train").write_text("#!/gone/.venv/bin/python\n")
+    done = source(checkout)
+    assert done.returncode == 1 and not (checkout / "pips").exists()
+    assert done.stderr.endswith("its commands need /gone/.venv/bin/python; remove this folder\n")
 
 
 def test_leaves_an_installed_environment_alone(checkout):

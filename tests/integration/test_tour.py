@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
+import matplotlib
 
 from support import PROJECT
 
-matplotlib = pytest.importorskip("matplotlib")
 CHECKPOINT = "runs/weighted_relative_transformer_tiny.fr-en/average.pt"
 
 

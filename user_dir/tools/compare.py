@@ -49,7 +49,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help=help)
     parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
     args = parser.parse_args(arguments)
-    new_figure(1, 1)  # a missing matplotlib is noticed before minutes are spent on scores
     refuse_output(args.output)
     output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output
     page, picture = (output.with_name(output.name + ending) for ending in (".md", ".png"))

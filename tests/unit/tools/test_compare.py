@@ -19,8 +19,6 @@ from user_dir.tools.shared.metrics import CompoundSplitBLEU
 
 from support import slow_beyond
 
-pytest.importorskip("matplotlib")
-
 
 @pytest.fixture
 def comparison(files):

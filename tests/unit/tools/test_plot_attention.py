@@ -9,14 +9,12 @@ import subprocess
 import pytest
 import torch
 
-pytest.importorskip("matplotlib")
-
-from user_dir.serving.translator import Translator  # noqa: E402
-from user_dir.tools import attention_page  # noqa: E402
-from user_dir.tools import plot_attention as tool  # noqa: E402
-from user_dir.tools.shared import pictures  # noqa: E402
-from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of  # noqa: E402
-from user_dir.transformer.architectures import FAMILIES  # noqa: E402
+from user_dir.serving.translator import Translator
+from user_dir.tools import attention_page
+from user_dir.tools import plot_attention as tool
+from user_dir.tools.shared import pictures
+from user_dir.tools.shared.attentions import ATTENTIONS, attention_weights, attentions_of
+from user_dir.transformer.architectures import FAMILIES
 
 from comparing import heads_by_equation
 from support import CODES, write_preparation

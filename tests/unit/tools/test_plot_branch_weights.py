@@ -3,11 +3,8 @@
 import pytest
 from fairseq.logging import metrics
 
+from user_dir.tools import plot_branch_weights as plot
 from user_dir.weighted.log import BranchLog
-
-pytest.importorskip("matplotlib")
-
-from user_dir.tools import plot_branch_weights as plot  # noqa: E402
 
 SELF = ["encoder self-attention", "decoder self-attention"]
 ALL = [*SELF, "encoder–decoder attention"]

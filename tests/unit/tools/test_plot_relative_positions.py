@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-pytest.importorskip("matplotlib")
-
-from user_dir.tools import plot_relative_positions as tool  # noqa: E402
+from user_dir.tools import plot_relative_positions as tool
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ import re
 
 import pytest
 
-pytest.importorskip("matplotlib")
-
-from user_dir.tools import plot_training as tool  # noqa: E402
-from user_dir.tools.shared.records import write_record  # noqa: E402
+from user_dir.tools import plot_training as tool
+from user_dir.tools.shared.records import write_record
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def without_debugging_lines() -> None:
 def new_figure(width: float, height: float, title: str = ""):
     """An empty matplotlib figure of that size in inches, which makes room for its labels."""
     without_debugging_lines()
-    from matplotlib.figure import Figure  # an optional dependency; needs no window system
+    from matplotlib.figure import Figure  # needs no window system, and takes time
 
     figure = Figure(figsize=(width, height), layout="constrained")
     if title:

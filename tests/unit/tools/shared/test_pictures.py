@@ -6,9 +6,7 @@ import warnings
 
 import pytest
 
-pytest.importorskip("matplotlib")
-
-from user_dir.tools.shared.pictures import format_of, line_style, new_figure, point_style, save  # noqa: E402
+from user_dir.tools.shared.pictures import format_of, line_style, new_figure, point_style, save
 
 
 def test_dollars_in_names_begin_no_formula(tmp_path):
