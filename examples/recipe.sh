@@ -101,6 +101,7 @@ visible_gpus() {
 GPUS=${GPUS:-$(visible_gpus || true)}
 NODES=${NODES:-1} NODE_RANK=${NODE_RANK:-0} MAX_TOKENS=${MAX_TOKENS:-4096} SEED=${SEED:-1}
 SMOKE=${SMOKE:-0}
+at_least 0 SMOKE
 if [ "$SMOKE" != 0 ]; then
   updates=30 warmup=10
   case $checkpoints in best | last) ;; *) average=2 checkpoints=10 ;; esac
@@ -147,7 +148,8 @@ share="$workers x $update_freq x $max_tokens = $((workers * update_freq * max_to
 if [ -n "${update_pairs:-}" ]; then  # on any number of processes
   [ $((update_pairs % workers)) = 0 ] && [ "$update_freq" = 1 ] ||
     fail "the $update_pairs pairs of an update are not divisible by $workers processes with $update_freq passes; omit" \
-      "MAX_TOKENS, and choose PROCESSES and NODES whose product divides $update_pairs"
+      "MAX_TOKENS, and choose $([ "$GPUS" = 0 ] && echo PROCESSES || echo GPUS) and NODES whose product divides" \
+      "$update_pairs"
   share="$update_pairs pairs"
 fi
 
@@ -305,7 +307,8 @@ follow_plan() {  # published results
   if wanted prepare; then
     step prepare "${remedy-; if files cannot be fetched, put them into a folder and run MIRROR=FOLDER $0}"
   fi
-  if [[ $STEPS =~ train|average|translate|score ]]; then open_run; fi
+  # Before other hosts are started (slurm.sbatch): they would refuse the options of a try that was ended.
+  if [ "$NODES" != 1 ] || [[ $STEPS =~ train|average|translate|score ]]; then open_run; fi
   if wanted train; then
     if [ -z "$dry_run" ] && [ ! -e "$run/trained" ]; then check_training; fi
     step train

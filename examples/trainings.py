@@ -42,7 +42,7 @@ class Training(NamedTuple):
 
     def command(self, mirror: pathlib.Path | None) -> tuple[dict[str, str], list[str]]:
         """The variables and words of the command."""
-        given = {name: os.environ[name] for name in HOW if name in os.environ}
+        given = {name: os.environ[name] for name in HOW if os.environ.get(name)}
         variables = {"OMP_NUM_THREADS": "1", "GPUS": "0", **given, **self.variables}
         if mirror is not None and self.mirror:
             variables["MIRROR"] = str(mirror.resolve() / self.mirror)

@@ -230,7 +230,8 @@ how_to_translate() {  # model, sentence: the command, where the recipe was calle
 }
 
 record() {  # also for train.py and user_dir.tools.compare
-  run python examples/record.py end "$run"
+  if [ -n "$dry_run" ]; then echo "# only the recipe itself can write $run/run.json"
+  else run python examples/record.py end "$run"; fi
 }
 
 last_file_of() {  # step: the file that exists when it is done; the other steps decide themselves what is left to do

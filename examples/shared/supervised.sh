@@ -10,7 +10,7 @@ export PYTHONUTF8=1
 
 case " $* " in *" --help "* | *" -h "*) sed -n '/^#!/d; /^[^#]/q; s/^# \{0,1\}//p' "$0"; exit ;; esac
 if [ "${SUPERVISOR:-}" != "$PPID" ] && [[ " $* " != *" --dry-run "* ]] &&
-  "${PYTHON:-python3}" -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  "${PYTHON:-python3}" -S -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then  # .venv's may be newer
   exec "${PYTHON:-python3}" -S "$(dirname "${BASH_SOURCE[0]}")/supervise.py" \
     "$BASH" $([[ $- != *x* ]] || echo -x) "$0" "$@"
 fi

@@ -166,6 +166,18 @@ def test_other_options_after_ctrl_c_before_the_first_checkpoint(recipe, stand_in
     assert done.returncode == 1 and "run was trained with --autocast off; name another folder" in done.stderr
 
 
+def test_other_hosts_after_a_try_with_other_options(recipe, stand_in, tmp_path):
+    """It was ended before its first checkpoint, as by scancel; with Slurm all hosts begin to train at a time."""
+    stand_in("fairseq-train", "")  # which checks the options first
+    stand_in("torchrun", "")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/options").write_text("data --lr 1")
+    hosts = {"NODES": 2, "MASTER_ADDR": "127.0.0.1"}
+    for variables in ({"STEPS": "prepare"}, {"STEPS": "train", "NODE_RANK": 1}):
+        done = recipe("--autocast", "off", **hosts, **variables)
+        assert done.returncode == 0, done.stderr
+
+
 def test_other_checkpoints_that_are_chosen_before_the_end(recipe, tmp_path):
     """Translations of the average are not scored for the best one."""
     (tmp_path / "run").mkdir()

@@ -1,11 +1,21 @@
 """Tokens of remembered words are those that sacremoses gives to whole sentences."""
 
+import pathlib
 import random
+import re
 
+import prepare
 import pytest
 from preparation.tokenising import _TO_NORMALISE, tokeniser
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from unit.data_prep.support import TRICKY
+
+
+def test_the_readmes_perl_has_no_letter_of_its_own():
+    """Without `use utf8` perl reads ー in its script as three other letters, the first of them ã."""
+    page = pathlib.Path(prepare.__file__).with_name("README.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"`perl -CSD -pe '(.*?)'`", page)
+    assert script.isascii()
 
 
 def test_languages_without_spaces_between_words():

@@ -25,6 +25,14 @@ def test_own_text_is_trained_by_hand_as_in_the_quickstart():
     assert differ - {"distributed_world_size"} == {"data", "save_dir", "stop_time_hours"}
 
 
+def test_the_pages_comparison_is_written_beside_the_runs():
+    """nmt-compare refuses the name of a folder, which the page's other commands make."""
+    page = (EXAMPLES / "own-data.md").read_text(encoding="utf-8")
+    (report,) = re.findall(r"^nmt-compare .*--output (\S+)", page, re.MULTILINE)
+    folders = re.findall(r"--save-dir (\S+)", page)
+    assert folders and report not in folders
+
+
 def test_own_text_gets_the_settings_for_its_size(tmp_path):
     texts = [tmp_path / "mine.fr", tmp_path / "mine.pt_BR"]
 

@@ -141,6 +141,7 @@ def test_the_quickstart_is_a_recipe(tmp_path):
     variables = {"MINUTES": 0.6, "UPDATES": 30, "FAMILY": "relative_transformer"}
     text = plan("quickstart.sh", "--seed", "7", examples=examples, **variables)
     assert steps_of(text) == ["prepare", "train", "average", "translate", "draw", "score", "record"]
+    assert "record.py" not in text  # it reads what only the recipe writes, and would fail where the plan is pasted
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
     assert option(text, "--last") == "4" and "--seed 7\n" in text and "--arch relative_transformer_tiny " in text
     assert "--disable-validation" in text

@@ -9,7 +9,7 @@ import pytest
 from gpu import Commands
 from unit.examples.support import EXAMPLES, bash, definitions, last_options, option, plan
 
-from support import PROJECT, ended
+from support import PROJECT, ended, executable
 
 
 def test_translations_of_text_with_nul(tmp_path):
@@ -109,6 +109,15 @@ def test_as_many_gpus_as_torch_can_use(tmp_path):
 def test_a_step_that_has_handled_ctrl_c_ends_a_loop_of_the_shell():
     words = [sys.executable, EXAMPLES / "shared/supervise.py", "bash", "-c", "exit 130"]
     assert subprocess.run(words).returncode == -signal.SIGINT
+
+
+def test_a_system_with_an_older_python_supervises(tmp_path):
+    """As Ubuntu 22.04, where PYTHON has named another one only when .venv was made."""
+    older = '[ $2 != -c ] || set -- -S -c "import sys; sys.version_info = (3, 10); $3"'
+    older = executable(tmp_path / "python3", f'{older}\nexec "{sys.executable}" "$@"')
+    (tmp_path / "script").write_text(f". '{EXAMPLES}/shared/supervised.sh'\necho ${{SUPERVISOR:-nobody}} $PPID\n")
+    supervisor, parent = bash(tmp_path / "script", env={"PYTHON": str(older)}).stdout.split()
+    assert supervisor == parent
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import train
+from trainings import HOW, Training
 
 from user_dir.tools.shared.records import read_record
 
@@ -66,6 +67,14 @@ def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
     assert train.train([argparse.Namespace(name=name) for name in "abc"], 2, None) == 3 and begun == [*"abc"]
     assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
+
+
+def test_an_empty_variable_is_not_set(monkeypatch):
+    """As after `export GPUS=`: a recipe would take all GPUs for each training."""
+    for name in HOW:
+        monkeypatch.setenv(name, "")
+    variables, _ = Training("row.1", "row", "group", "", "a.sh", {"SEED": "1"}, [], "").command(None)
+    assert (variables["GPUS"], variables["OMP_NUM_THREADS"]) == ("0", "1")
 
 
 def test_the_last_report_is_shown(tmp_path):
