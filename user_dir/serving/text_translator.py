@@ -4,7 +4,6 @@ This module needs neither torch nor fairseq, so that CTranslate2's models work w
 """
 
 import functools
-import importlib.util
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -65,8 +64,7 @@ class TextTranslator:
         """The texts in subwords (see `encode`), for `search`: a row for each text, with a line for each split sentence.
 
         Args:
-            split_sentences: whether sentences are translated one by one (default: if the text is not in tokens already
-                and sentencex is installed)
+            split_sentences: whether sentences are translated one by one (default: if the text is not in tokens already)
 
         Raises:
             InputError: if text in tokens is to be split
@@ -75,7 +73,7 @@ class TextTranslator:
         if split_sentences and not self.text.natural:
             raise InputError("sentences are found in natural text only, and this is in tokens: do not split it")
         if split_sentences is None:
-            split_sentences = self.text.natural and importlib.util.find_spec("sentencex") is not None
+            split_sentences = self.text.natural
         texts = [UNPAIRED.sub("\ufffd", text) for text in texts]
         if not split_sentences:
             return [self.encode(text) for text in texts]

@@ -34,14 +34,6 @@ from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_pars
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
 # Our options that may have any value: CTranslate2 computes it, or it has no effect alone.
 COMPUTED = {"relative_positions", "absolute_positions", "autocast"}.union(*PARTS.values())
-# The parts that a model has if others do not have their defaults; a variant (user_dir/variant.md) may have more.
-NOT_COMPUTED = {
-    "branched_attention": "branches with weights",
-    "restricted_attention": "self-attention restricted to a neighbourhood",
-    "relative_attention": "relative positions in encoder–decoder attention",
-    "attention_key_dim": "keys whose size is not d_model / heads",
-    "attention_value_dim": "values whose size is not d_model / heads",
-}
 CLASSES = {TransformerEncoder, TransformerDecoder, TransformerEncoderLayer, TransformerDecoderLayer}
 CLASSES |= {MultiheadAttention, RelativeMultiheadAttention, Dropout, Linear}
 
@@ -57,11 +49,8 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
     cfg = model.cfg
     if not hasattr(cfg, "relative_positions"):
         raise NotComputed(f"{path} is not of this project's families: convert it first (nmt-convert-checkpoint)")
-    faults = []
-    for option in own_options(type(cfg)):
-        given = f"{flag(option)} {getattr(cfg, option)}"
-        if option not in COMPUTED and getattr(cfg, option) != getattr(type(cfg), option):
-            faults.append(f"{NOT_COMPUTED[option]} ({given})" if option in NOT_COMPUTED else given)
+    options = [name for name in own_options(type(cfg)) if name not in COMPUTED]  # a variant may have more
+    faults = [f"{flag(name)} {value}" for name in options if (value := getattr(cfg, name)) != getattr(type(cfg), name)]
     relative = cfg.relative_positions != "neither"
     if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
         faults.append("relative positions other than keys and values in shared tables")

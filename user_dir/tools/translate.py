@@ -16,7 +16,6 @@ a second; otherwise torch and fairseq do, which take several seconds to start.
 """
 
 import argparse
-import importlib.util
 import itertools
 import os
 import pathlib
@@ -139,7 +138,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "a sentence too long for the model is translated in pieces, or ends the command (default: %(default)s)"
     parser.add_argument("--too-long", choices=("split", "refuse"), default="split", help=help)
     help = "translate the sentences of a line one by one and join the translations, or the line as a whole (default: "
-    help += "one by one, if sentencex is installed and the text is not in tokens)"
+    help += "one by one, if the text is not in tokens)"
     parser.add_argument("--split-sentences", action=argparse.BooleanOptionalAction, help=help)
     help = "the library that computes (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was "
     help += "exported from it, and none of --data, --ensemble, --lenpen-form, --nbest and --autocast is given)"
@@ -160,9 +159,6 @@ def main(arguments: list[str] | None = None) -> None:
     if sys.stdout is None and not args.output:
         raise InputError("the standard output is closed: give --output")
     translator = opened(args)
-    if args.split_sentences is None and translator.text.natural and importlib.util.find_spec("sentencex") is None:
-        reason = "sentencex is not installed: pip install sentencex, or add --no-split-sentences"
-        print(f"nmt-translate: the sentences of a line are translated together, because {reason}", file=sys.stderr)
     lines, total, chunk = source(args, translator.source_lang)
     # Shown to people, once it takes longer than two seconds; not among translations that they read on the same screen.
     hidden = not args.output and sys.stdout.isatty()

@@ -36,7 +36,6 @@ def test_a_text_too_long_is_cut_where_it_hurts_least(files):
 
 def test_sentences_are_translated_one_by_one(files):
     """Translations of a text and its n best; as one if that is asked for."""
-    pytest.importorskip("sentencex")
     path, _ = files()
     translator = Translator(path)
     sentences, text = ["w1 w2.", "W3 w4!", "w5"], " w1 w2.  W3 w4! w5"
@@ -77,7 +76,6 @@ def test_sentences_are_translated_one_by_one(files):
 )
 def test_where_sentences_end(tmp_path, language, sentences):
     """Each in the form of its language, and of English in unknown ones; never after an abbreviation."""
-    pytest.importorskip("sentencex")
     write_preparation(tmp_path / "data-bin", (language, "en"))
     text = PreparedText(preparation_of(tmp_path / "data-bin"), language, "en")
     between = "" if language == "ja" else "  "
@@ -167,7 +165,6 @@ def test_text_is_lowered_as_that_of_the_training(tmp_path, recipe, i):
 
 def test_long_lines_are_split_in_linear_time(tmp_path):
     """Such as lists of numbers: no part of a sentence is read again for each part."""
-    pytest.importorskip("sentencex")
     write_preparation(tmp_path / "data-bin", ("en", "fr"))
     text = PreparedText(preparation_of(tmp_path / "data-bin"), "en", "fr")
     for line in ("1. " * 20_000, "Ab.Cd." * 20_000):
