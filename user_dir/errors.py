@@ -22,6 +22,11 @@ LINES = [
     (AssertionError, "available devices", "--distributed-world-size: {}: give fewer"),
     (ValueError, "malformed node or string", "an option is not written as Python does (True, False, numbers): {}"),
     (Exception, "skip this example with --skip-invalid", "{}, or shorten it"),
+    (
+        Exception,
+        "The dataset is empty",
+        "no pair makes a batch: all are too long, or training has fewer than 8: add --required-batch-size-multiple 1",
+    ),
     (KeyError, "'best'", "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler"),
     (
         ValueError,

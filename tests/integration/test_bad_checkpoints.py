@@ -47,6 +47,7 @@ CHECKPOINTS = [
         r"0\.\d\d hours for --stop-time-hours: name an average",
     ),
     (PLAIN, "--finetune-from-model {trained} --absolute-positions omit", "--no-token-positional-embeddings True its"),
+    (PLAIN, "--store-ema --ema-seed-model {trained}", "--ema-seed-model .* no moving average: name .* --store-ema"),
     (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]
 

@@ -257,6 +257,18 @@ def test_a_training_set_in_two_files(copies, tmp_path, caplog):
         assert f"data: {name} is not read, because fairseq counts train, train1," in caplog.text
 
 
+@pytest.mark.parametrize("language, other", [("src", "tgt"), ("tgt", "src")])
+@pytest.mark.parametrize("part, words", [("train", ""), ("valid", "--combine-valid-subsets")])
+def test_a_further_set_in_one_language(copies, tmp_path, part, words, language, other):
+    """As the source fairseq fails at it, as the target it leaves the set out, both without a word."""
+    data = shutil.copytree(copies, tmp_path / "data")
+    for ending in ("bin", "idx"):
+        shutil.copy(data / f"{part}.src-tgt.{language}.{ending}", data / f"{part}1.src-tgt.{language}.{ending}")
+    for direction in ("-s src -t tgt", "-s tgt -t src"):
+        with pytest.raises(InputError, match=rf"^[^;]*data has no {part}1\.src-tgt\.{other}\.idx: {AGAIN}"):
+            check_input(data, f"{direction} {words}")
+
+
 @pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])
 def test_data_of_another_form(copies, tmp_path, impl, words):
     """Of --dataset-impl cached or lazy, which are left to fairseq; of so many words that their numbers have 32 bits."""

@@ -14,8 +14,8 @@ from user_dir.training.input import unknown_options
 from support import PROJECT
 
 INPUT = [
-    ("--bf16", "--bf16 .*: train with --autocast bf16"),
-    ("--fp16", "--fp16 needs a GPU: train with --autocast bf16"),
+    ("--bf16", "--bf16 .*: train with --autocast bf16, and an architecture of fairseq's own in float32"),
+    ("--fp16", "--fp16 needs a GPU: train with --autocast bf16, and .* fairseq's own in float32"),
     ("--fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     ("--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     ("--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
@@ -171,7 +171,7 @@ OPTIMIZERS = [
     (PLAIN, "--amp --checkpoint-activations", "--amp .*--checkpoint-activations, .*: train with --autocast bf16"),
     (PLAIN, "--lr -1", "-1.0: change --lr"),
     (PLAIN, "--adam-eps -1", "-1.0: change .*--adam-eps"),
-    (PLAIN, "--fp16-adam-stats", "--fp16-adam-stats .*--optimizer adam"),
+    (PLAIN, "--fp16-adam-stats", "--fp16-adam-stats .*adam: omit it"),
     (WEIGHTED, f"{BRANCHES} --ddp-backend slowmo", "--ddp-backend pytorch_ddp"),
     (WEIGHTED, "--branch-frozen-updates 10", "--max-update 2 .*: set .*--branch-frozen-updates"),
 ]

@@ -112,6 +112,11 @@ def raised_in_another_process(error):
             Exception("x; skip this example with --skip-invalid"),
             "x; skip this example with --skip-invalid, or shorten it\n",
         ),
+        (
+            Exception("The dataset is empty. x"),
+            "no pair makes a batch: all are too long, or training has fewer than 8: add "
+            "--required-batch-size-multiple 1\n",
+        ),
         (ImportError("x. Please install fairscale"), "x. Please install fairscale\n"),
         (ValueError("x: Set --combine-val to combine them"), "x: Set --combine-val to combine them\n"),
         (

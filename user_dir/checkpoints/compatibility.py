@@ -61,6 +61,7 @@ def allow_fairseq_checkpoints() -> None:
     The arrays hold the counts of --eval-bleu. torch ≥ 2.6 loads weights only, and this must remain so: a foreign
     checkpoint must not be able to run code.
     """
-    reconstruct = np.zeros(1).__reduce__()[0]  # its module depends on the version of numpy
-    arrays = [(Counts, f"{made.__module__}.{made.__qualname__}") for made in (np.ndarray, reconstruct)]
+    # The function that makes an array is in one module of numpy 1, which wrote older files, and in another of numpy 2.
+    names = ("numpy.ndarray", "numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
+    arrays = [(Counts, name) for name in names]
     torch.serialization.add_safe_globals([argparse.Namespace, *arrays, (Kind, "numpy.dtype")])

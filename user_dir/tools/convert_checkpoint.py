@@ -20,7 +20,7 @@ from omegaconf import OmegaConf, open_dict
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading, save
 from ..checkpoints.trusted import refuse_untrusted
-from ..config import PARTS, VariantConfig, refuse_options
+from ..config import PARTS, VariantConfig, own_options, refuse_options
 from ..errors import InputError, flag
 from ..files import refuse_output, write
 from .shared.command import add_checkpoint, exit_in_one_line, new_parser
@@ -60,6 +60,7 @@ def convert(path: pathlib.Path, to: str) -> dict:
         options = cfg.model if OmegaConf.is_config(cfg.model) else vars(cfg.model)
         architecture = options.get("arch") or options["_name"]
         sizes = [tensor.numel() for tensor in state["model"].values()]
+        state["extra_state"].get("metrics", {}).pop("valid", None)  # arrays of --eval-bleu, which torch alone refuses
     if found := re.search(r"\$\{[^}]*:[^}]*\}?", str(OmegaConf.to_container(cfg, resolve=False))):
         # such as ${oc.env:HOME}: the file that is written would have this machine's
         raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
@@ -76,6 +77,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
                 reason = f"{path} has {flag(name)} {options[name]}, which fairseq's {STOCK} lacks"
                 raise InputError(f"{reason}: translate with nmt-translate instead")
     with open_dict(cfg):
+        for name in own_options(VariantConfig) if to == OURS else ():  # --autocast overrides only what is there
+            options.setdefault(name, getattr(VariantConfig, name))
         for name in ("arch", "_name"):
             if options.get(name):
                 setattr(cfg.model, name, ARCHITECTURES[to])
@@ -88,8 +91,9 @@ def convert(path: pathlib.Path, to: str) -> dict:
             cfg.common.user_dir = None
     state["args"] = None
     state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    if isinstance(state["cfg"]["model"], argparse.Namespace):
-        state["cfg"]["model"] = vars(state["cfg"]["model"])
+    for name, group in state["cfg"].items():
+        if isinstance(group, argparse.Namespace):  # also those of --optimizer sgd and others; torch loads none either
+            state["cfg"][name] = vars(group)
     history = state["optimizer_history"][-1]
     for group in ("criterion", "optimizer"):
         history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)

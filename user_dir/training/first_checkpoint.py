@@ -18,6 +18,9 @@ from .last_checkpoint import LAST, chosen, newest_beside
 
 logger = logging.getLogger(__name__)
 
+# Sinusoids in files up to fairseq 0.12.2, which fairseq no longer reads.
+UNREAD = [f"{side}.embed_positions.{name}" for side in ("encoder", "decoder") for name in ("weights", "_float_tensor")]
+
 
 def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     """Refuses a checkpoint to continue from that cannot be read, or does not fit `model` or the dictionaries of `task`.
@@ -154,7 +157,7 @@ def refuse_other_parameters(another: str, saved: dict, model: nn.Module) -> None
     model.upgrade_state_dict(saved)
     there, here = ({name: list(x.shape) for name, x in of.items()} for of in (saved, model.state_dict()))
     for name in [*there, *here]:
-        if there.get(name) != here.get(name):
+        if there.get(name) != here.get(name) and name not in UNREAD:
             shapes = f"{there.get(name, 'missing')} in the checkpoint and {here.get(name, 'missing')} in this model"
             raise InputError(f"{another}: {name} is {shapes}")
     firsts = {}

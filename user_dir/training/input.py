@@ -22,6 +22,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.utils import split_paths
 from omegaconf import DictConfig
 
+from ..checkpoints.files import load
 from ..checkpoints.trusted import as_dict
 from ..config import CHOICES, EMBEDDINGS, PARTS, VariantConfig
 from ..errors import InputError, flag
@@ -36,6 +37,7 @@ MARKED = re.compile(f".{CONTINUED}$|^▁")  # subwords of subword-nmt and senten
 FROM_ZERO = "cosine inverse_sqrt polynomial_decay reduce_lr_on_plateau step".split()
 ONE_RATE = "cosine inverse_sqrt manual polynomial_decay reduce_lr_on_plateau step triangular tri_stage".split()
 UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
+IN_BF16 = "train with --autocast bf16, and an architecture of fairseq's own in float32"
 TYPES = {bool: ("true or false", bool), int: ("a whole number", int), float: ("a number", float, int)}
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
 RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
@@ -76,9 +78,13 @@ def refuse_input(options, task, model_options) -> None:
             trained = [data for data in trained if (data.path.parent, data.part) != (folder, name)]
     if not options.combine_valid_subsets:
         held_out = [data for data in held_out if data.part in validated]
+    for data in trained + held_out:  # a further set in one language fairseq overlooks, or fails at without a word
+        name = f"{data.path.name.rsplit('.', 2)[0]}.{pair[data.side == 'source']}.idx"
+        if not data.path.with_name(name).exists():
+            data_faults.append(f"{data.path.parent} has no {name}")
     data_faults += [fault for data in trained + held_out if (fault := data_fault(data))]
     if data_faults:
-        faults.append(f"{'; '.join(data_faults)}: prepare the data again")
+        faults.append(f"{'; '.join(dict.fromkeys(data_faults))}: prepare the data again")
     else:
         faults += [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
         faults += [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
@@ -116,13 +122,13 @@ def learning_faults(options) -> Iterator[str]:
 
 def precision_faults(options, model_options) -> Iterator[str]:
     if options.bf16 and not importlib.util.find_spec("torch_xla"):
-        yield "--bf16 needs a TPU: train with --autocast bf16"
+        yield f"--bf16 needs a TPU: {IN_BF16}"
     for half in ("fp16", "bf16"):  # fairseq-train's parser adds it, fairseq-hydra-train does not
         if getattr(options, f"memory_efficient_{half}") and not getattr(options, half):
             yield f"common.memory_efficient_{half} has no effect without common.{half}=true: add it, or omit this"
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
     if flattened and (options.cpu or not torch.cuda.is_available()):
-        yield "--fp16 needs a GPU: train with --autocast bf16"
+        yield f"--fp16 needs a GPU: {IN_BF16}"
     autocast = getattr(model_options, "autocast", "off") != "off"
     if autocast and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
@@ -132,7 +138,7 @@ def precision_faults(options, model_options) -> Iterator[str]:
     computed_again = ("checkpoint_activations", "offload_activations")  # hydra's do not imply each other
     if options.amp and any(getattr(model_options, name, False) for name in computed_again):
         reason = "which would compute layers again in float32"
-        yield f"--amp cannot be combined with --checkpoint-activations, {reason}: train with --autocast bf16"
+        yield f"--amp cannot be combined with --checkpoint-activations, {reason}: {IN_BF16}"
 
 
 def unusable(options, task_cfg) -> Iterator[str]:
@@ -163,6 +169,9 @@ def file_faults(options, model_options, task) -> Iterator[str]:
     read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
     missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
     yield from (f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items())
+    seed = read["ema_seed_model"]
+    if seed and "ema_seed_model" not in missing and "ema" not in load(pathlib.Path(seed)).get("extra_state", {}):
+        yield f"--ema-seed-model {seed} has no moving average: name a checkpoint of a training with --store-ema"
     for name, width in EMBEDDINGS.items():
         path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
         if not path or name in missing:

@@ -61,7 +61,7 @@ class FusedAdam(FairseqAdam):
         FairseqOptimizer.__init__(self, cfg)
         for name in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, name):
-                raise InputError(f"{flag(name)} is not supported: train with --optimizer adam")
+                raise InputError(f"{flag(name)} needs fairseq's adam: omit it")
         refuse_betas(cfg.adam_betas)
         self.params = params = list(params)
         groups, self.branch_training = params, None

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import types
 
 import numpy as np
@@ -60,6 +61,15 @@ def test_counts_of_eval_bleu_load(tmp_path, counts):
     assert np.array_equal(torch.load(tmp_path / "checkpoint.pt")["extra_state"]["metrics"], counts)
     torch.save(torch.load(tmp_path / "checkpoint.pt"), tmp_path / "again.pt")  # which other programs can load
     assert type(torch.load(tmp_path / "again.pt", weights_only=False)["extra_state"]["metrics"]) is np.ndarray
+
+
+@pytest.mark.parametrize("module", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
+def test_counts_that_another_numpy_wrote(tmp_path, module):
+    """numpy 2 has renamed the module. In a file of torch before 1.6 the name can be replaced."""
+    torch.save({"counts": np.arange(4)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    written = re.sub(rb"numpy\._?core\.multiarray", module, (tmp_path / "old.pt").read_bytes())
+    (tmp_path / "old.pt").write_bytes(written)
+    assert torch.load(tmp_path / "old.pt")["counts"].tolist() == [0, 1, 2, 3]
 
 
 def test_checkpoints_of_torch_before_1_6(tmp_path):

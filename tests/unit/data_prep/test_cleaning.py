@@ -18,6 +18,7 @@ from preparation.cleaning import Cleaner
         (("a", "a b c d"), "length ratio"),
         (("a b c", "a"), None),
         (("a b c d e", "a b"), None),
+        (("a b c  . &apos; ", "a b"), None),  # sacremoses' tokens of: a b c .'
         (("y", "x"), None),
         (("x" * 1000 + " y", "z z"), None),  # the longest word that is kept
         (("x" * 1001, "z"), "word too long"),

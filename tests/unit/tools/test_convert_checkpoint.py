@@ -2,6 +2,7 @@
 
 import argparse
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -62,8 +63,11 @@ def test_there_and_back(command, copies, tmp_path):
     assert not any(group["fused"] for group in adam["param_groups"])
     assert {type(moments["step"]) for moments in adam["state"].values()} == {int}
     state["cfg"]["optimizer"] = argparse.Namespace(_name="adafactor")  # as fairseq saves those without a dataclass
+    state["extra_state"]["metrics"]["valid"] = [(0, "_bleu_counts", "AverageMeter", {"sum": np.ones(4)})]
     torch.save(state, tmp_path / "adafactor.pt")
-    assert tool.convert(tmp_path / "adafactor.pt", "transformer")["cfg"]["optimizer"]._name == "adafactor"
+    torch.save(tool.convert(tmp_path / "adafactor.pt", "transformer"), tmp_path / "plain.pt")
+    assert torch.load(tmp_path / "plain.pt")["cfg"]["optimizer"]["_name"] == "adafactor"
+    command("python", "-c", "import torch; torch.load('plain.pt')", cwd=tmp_path)  # as without our user dir
     second, log = trained("second", FAIRSEQS, 40, "--continue-once", fairseqs)
     assert "@ 30 updates" in log and "num_updates=40" in log
     ours = converted(second, "vaswani_transformer")
@@ -87,6 +91,8 @@ def test_a_file_of_before_fairseq_1(build, tmp_path):
     found = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "new.pt"))
     assert found["cfg"].model.arch == "vaswani_transformer_base" and found["args"] is None
     assert {name: found["cfg"].model[name] for name in SMALL} == SMALL
+    overridden = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "new.pt"), {"autocast": "bf16"})
+    assert (found["cfg"].model.autocast, overridden["cfg"].model.autocast) == ("off", "bf16")
     assert found["optimizer_history"][-1]["criterion_name"] == "FusedLabelSmoothedCrossEntropy"
 
 

@@ -58,6 +58,18 @@ def test_old_rows_stay_and_new_ones_are_fairseqs(saved, longer, sharing):
         assert torch.equal(state["model"][name], before["model"][name])
 
 
+@pytest.mark.parametrize("options, older", [({"share_all_embeddings": True}, None), ({}, "decoder.embed_out")])
+def test_the_projection_of_older_files(saved, longer, options, older):
+    """fairseq loads them: it is the decoder's embeddings, or has another name."""
+    _, path, data = saved("vaswani_transformer_tiny", **options)
+    state = torch.load(path)
+    before = state["model"].pop("decoder.output_projection.weight")
+    torch.save(state | {"model": state["model"] | ({older: before} if older else {})}, path)
+    found = extended(path, data, longer(data, {"src": 8, "tgt": 8}))
+    assert torch.equal(matrices(found)[2][:-8], before) and older not in found["model"]
+    assert torch.equal(*matrices(found)[1:]) == (older is None)
+
+
 def test_the_seed_decides(saved, longer):
     _, path, data = saved("vaswani_transformer_tiny")
     new = longer(data, {"src": 8, "tgt": 8})

@@ -101,6 +101,8 @@ def test_the_same_model_from_another_architecture_and_an_older_file(built):
     ours, _ = built("vaswani_transformer_tiny", {"dropout": 0.5})
     state = {"model": stock.state_dict(), "cfg": {"model": options}}
     refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), ours)
+    state["model"] |= {f"{side}.embed_positions._float_tensor": torch.ones(1) for side in ("encoder", "decoder")}
+    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), ours)  # of fairseq 0.12.2
     restricted, options = built("vaswani_transformer_tiny", {"restricted_attention": "encoder"})
     state = {"model": restricted.state_dict(), "cfg": {"model": options}}
     for backend in ("legacy_ddp", "fully_sharded"):

@@ -71,7 +71,7 @@ def test_continues_with_the_options_given_now(model):
 
 @pytest.mark.parametrize("option", ["fp16_adam_stats", "use_old_adam"])
 def test_refuses_options_of_fairseqs_adam(option):
-    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*: .*--optimizer adam"):
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*adam: omit it$"):
         fused_adam(torch.nn.Linear(2, 2), **{option: True})
 
 

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 
 from ...errors import InputError, flag
+from ...search.search_settings import kept_settings
 from ...serving.exported_translator import FACTS, ExportedTranslator, difference
 from ...serving.text_translator import TextTranslator
 
@@ -95,8 +96,9 @@ def opened(args: argparse.Namespace) -> TextTranslator:
     reason = why_torch(args, export)
     if reason and args.engine == "ctranslate2":
         export_it = f"export it: nmt-export-ctranslate2 {checkpoint} --output {export}"
-        remedy = f"omit {option}" if (option := only_torch(args)) else export_it
-        raise InputError(f"--engine ctranslate2: {reason}: {remedy}")
+        other_form = kept_settings(checkpoint.parent).get("lenpen_form", "fairseq") != "fairseq"  # which no export has
+        option = only_torch(args) or ("--engine" if other_form else None)
+        raise InputError(f"--engine ctranslate2: {reason}: {f'omit {option}' if option else export_it}")
     if reason:
         with imported_when_called("sklearn", "sklearn.metrics", "scipy.stats"):
             import torch

@@ -87,6 +87,9 @@ def test_a_stale_export_is_not_used(folder, translated):
 def test_other_settings_of_beam_search_and_rounded_weights(folder, translated):
     (folder / "search.json").write_text('{"beam": 2}')
     assert "because" in translated(folder)[1]
+    (folder / "search.json").write_text('{"lenpen_form": "vaswani"}')  # another export would not have it either
+    with pytest.raises(SystemExit, match="than search.json beside .*: omit --engine$"):
+        translated(folder, "--engine", "ctranslate2")
     (folder / "search.json").write_text('{"lenpen": 1.5, "lenpen_form": "fairseq"}')
     export_ctranslate2.main([str(folder / "average.pt"), "--output", str(folder / "ctranslate2")])
     assert "with CTranslate2" in translated(folder)[1]
