@@ -19,10 +19,10 @@ import torch
 from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
 from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
-from fairseq.search import DiverseBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.token_generation_constraints import pack_constraints, unpack_constraints
 from omegaconf import II
 from torch import distributed
 
@@ -30,7 +30,7 @@ from .checkpoints.trusted import as_dict, refuse_untrusted
 from .config import EMBEDDINGS, option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
-from .search.beam import LENGTH_PENALTIES, BeamSearchGenerator, DiverseBeams, block_n_grams
+from .search.beam import LENGTH_PENALTIES, SEARCHES, BeamSearchGenerator, block_n_grams
 from .search.search_settings import IGNORED, refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
@@ -170,6 +170,12 @@ class CheckedTranslationTask(TranslationTask):
             model.decoder.make_generation_fast_()  # the beam search of --eval-bleu reads no attention
         return model
 
+    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None):
+        """As fairseq's, without the empty constraints between two tabs, with which others would fail or not be met."""
+        if constraints is not None:
+            constraints = pack_constraints([[c for c in unpack_constraints(row) if len(c)] for row in constraints])
+        return super().build_dataset_for_inference(src_tokens, src_lengths, constraints=constraints)
+
     def build_generator(self, models, args, seq_gen_cls=None, **kwargs):
         """As fairseq's, with our search and --lenpen-form.
 
@@ -177,7 +183,12 @@ class CheckedTranslationTask(TranslationTask):
             InputError: for an invalid beam, nbest or lenpen, and for options that have no effect or always fail
         """
         given = {name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen", *IGNORED)}
-        given["num_shards"] = training_options(self.cfg).get("num_shards", 1) > 1  # not one of the search's
+        options = training_options(self.cfg)
+        given["num_shards"] = options.get("num_shards", 1) > 1  # not one of the search's
+        if options.get("distributed_world_size", 1) > 1 and not self.of_checkpoint:
+            given["distributed_world_size"] = whole(self.cfg).common_eval.path  # a training has none
+        if "extra_gen_cls_kwargs" in kwargs:  # fairseq-generate's call
+            del given["lm_path"], given["prefix_size"]
         refuse_search(**given)
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator
@@ -186,8 +197,7 @@ class CheckedTranslationTask(TranslationTask):
             generator.len_penalty = LENGTH_PENALTIES[self.cfg.lenpen_form](generator.len_penalty)
             if blocker := generator.repeat_ngram_blocker:  # fairseq's also compares positions that have no word yet
                 blocker.forward = functools.partial(block_n_grams, blocker.no_repeat_ngram_size)
-            if isinstance(generator.search, DiverseBeamSearch):
-                generator.search.__class__ = DiverseBeams
+            generator.search.__class__ = SEARCHES.get(type(generator.search), type(generator.search))
         return generator
 
     def build_tokenizer(self, args):

@@ -18,6 +18,7 @@ from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
+from fairseq.token_generation_constraints import pack_constraints, unpack_constraints
 from torch import distributed
 
 from user_dir.config import training_options as options_of_training
@@ -206,6 +207,8 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
         ({"replace_unk": "@@ "}, "--replace-unk: fairseq would fail: omit it"),
         ({"print_step": True}, "--print-step: fairseq would fail: omit it"),
         ({"retain_iter_history": True}, "--retain-iter-history: fairseq would fail: omit it"),
+        ({"lm_path": "lm.pt"}, "--lm-path: only fairseq-generate reads it: omit it"),
+        ({"prefix_size": 2}, "--prefix-size: only fairseq-generate reads it: omit it"),
     ],
 )
 def test_impossible_searches_are_refused(build, new_task, given, words):
@@ -219,6 +222,18 @@ def test_parts_of_a_data_set_that_fairseq_would_not_make_are_refused(build):
     task = CheckedTranslationTask.setup_task(cfg.task)
     with pytest.raises(InputError, match="--num-shards: each part would translate all sentences: split the text"):
         task.build_generator([build("vaswani_transformer_base")], argparse.Namespace())
+
+
+def test_processes_that_would_not_translate_all_sentences_are_refused(build):
+    """fairseq-generate takes the number of processes for that of the parts, and translates the first."""
+    words = "--task checked_translation --arch vaswani_transformer_tiny --distributed-world-size 2".split()
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words))
+    models, search = [build("vaswani_transformer_base")], argparse.Namespace()
+    CheckedTranslationTask.setup_task(cfg.task).build_generator(models, search)  # as --eval-bleu of two processes
+    CheckedTranslationTask.setup_task(cfg.task, from_checkpoint=True).build_generator(models, search)
+    cfg.common_eval.path = "average.pt"
+    with pytest.raises(InputError, match="--distributed-world-size: .* a part of the sentences only: omit it"):
+        CheckedTranslationTask.setup_task(cfg.task).build_generator(models, search)
 
 
 def test_the_other_direction_is_refused(new_task):
@@ -271,6 +286,16 @@ def test_several_folders_have_the_same_words(tmp_path):
         with pytest.raises(InputError, match=f"{tmp_path}/{name} has other words than .*: {remedy}"):
             CheckedTranslationTask.setup_task(cfg)
         (tmp_path / name).unlink()
+
+
+def test_empty_constraints_are_left_out(new_task):
+    """Of two tabs in a row, which fairseq-interactive reads as a phrase without words."""
+    phrases = [[torch.tensor([7, 8]), torch.tensor([]), torch.tensor([9])], [torch.tensor([])]]
+    sources = [torch.tensor([5, 2]), torch.tensor([6, 2])]
+    dataset = new_task().build_dataset_for_inference(sources, [2, 2], constraints=pack_constraints(phrases))
+    found = [[phrase.tolist() for phrase in unpack_constraints(row["constraints"])] for row in dataset]
+    assert found == [[[7, 8], [9]], []]
+    assert new_task().build_dataset_for_inference(sources, [2, 2]).constraints is None
 
 
 def test_translations_in_other_scripts_than_moses_knows(new_task):

@@ -100,15 +100,29 @@ class BeamSearchGenerator(SequenceGenerator):
         return log_probs
 
 
-class DiverseBeams(search.DiverseBeamSearch):
-    """fairseq's search continues hypotheses after </s>, and takes the sentences' numbers for rows of the batch."""
+class Ending:
+    """A mixin for those of fairseq's searches that would continue hypotheses after </s>."""
+
+    def step(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs):
+        lprobs[(prev_output_tokens[:, 1:] == self.eos).any(1).view(lprobs.shape[:2])] = -math.inf
+        return super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+
+
+class AllowedWords(Ending, search.PrefixConstrainedBeamSearch):
+    """That of `prefix_allowed_tokens_fn`."""
+
+
+class DiverseBeams(Ending, search.DiverseBeamSearch):
+    """fairseq's search takes the sentences' numbers for rows of the batch."""
 
     def step(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs):
         if step == 0:
             self.numbers = original_batch_idxs
-        lprobs[(prev_output_tokens[:, 1:] == self.eos).any(1).view(lprobs.shape[:2])] = -math.inf
         rows = (original_batch_idxs[:, None] == self.numbers).int().argmax(1)
         return super().step(step, lprobs, scores, prev_output_tokens, rows)
+
+
+SEARCHES = {search.DiverseBeamSearch: DiverseBeams, search.PrefixConstrainedBeamSearch: AllowedWords}
 
 
 def block_n_grams(size: int, tokens: Tensor, log_probs: Tensor, batch: int, beam: int, step: int) -> Tensor:

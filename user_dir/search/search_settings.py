@@ -26,6 +26,8 @@ RANGES |= dict.fromkeys(("nbest", "max_tokens", "batch_size"), (1, 10**9))  # co
 # Options of fairseq's commands that have no effect or always fail: what to do instead.
 IGNORED = {
     "num_shards": "each part would translate all sentences: split the text, and use nmt-translate",
+    "distributed_world_size": "fairseq-generate would translate a part of the sentences only: omit it",
+    **dict.fromkeys(("lm_path", "prefix_size"), "only fairseq-generate reads it: omit it, or use that command"),
     **dict.fromkeys(("print_step", "replace_unk", "retain_iter_history"), "fairseq would fail: omit it"),
     "sacrebleu": "it has no effect: use --scoring sacrebleu, or nmt-score",
 }

@@ -164,6 +164,16 @@ def test_diverse_beams_of_numbered_sentences(models, new_task, batch, more):
         assert_same(searches.generate([model], {"net_input": batch, "id": torch.tensor(numbers)}), expected)
 
 
+def test_a_search_among_allowed_words_ends(models, new_task):
+    """fairseq's would continue the better hypothesis, after </s>; prefix_allowed_tokens_fn is of its hub interface."""
+    allowed = {"prefix_allowed_tokens_fn": lambda number, written: [7, 8, 9]}
+    built = new_task().build_generator(models(), argparse.Namespace(beam=2), **allowed)
+    log_probs, scores = torch.full((1, 2, built.vocab_size), -1.0), torch.tensor([[[-5.0], [-0.1]]])
+    written = torch.tensor([[EOS, 7], [EOS, EOS]])
+    _, _, beams = built.search.step(1, log_probs, scores, written, torch.tensor([0]))
+    assert beams.tolist() == [[0, 0]]
+
+
 N_GRAMS = {"no_repeat_ngram_size": 2}
 SOME = [N_GRAMS, {"diverse_beam_groups": 2}, LEFT_TO_FAIRSEQ["forced prefix"]]
 
@@ -247,8 +257,8 @@ def test_dropout_that_is_retained_is_left_to_fairseq(models, both):
 def test_a_language_model_is_left_to_fairseq(models, new_task):
     ours, task = models(), new_task()
     for language_model in (None, ours[0].decoder):
-        more = {"lm_model": language_model}
-        built = task.build_generator(ours, argparse.Namespace(beam=4), extra_gen_cls_kwargs=more)
+        more, given = {"lm_model": language_model}, argparse.Namespace(beam=4, lm_path="lm.pt", prefix_size=2)
+        built = task.build_generator(ours, given, extra_gen_cls_kwargs=more)
         assert built.is_plain_beam_search() == (language_model is None)
 
 
