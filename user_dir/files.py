@@ -70,5 +70,5 @@ def write(path: pathlib.Path, save: Callable[[pathlib.Path], object], inputs: It
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """As `write`, in UTF-8."""
-    write(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    """As `write`, in UTF-8. A byte of a path that is not UTF-8 becomes an escape such as \\udce7, which JSON reads."""
+    write(path, lambda partial: partial.write_text(text, encoding="utf-8", errors="backslashreplace"))

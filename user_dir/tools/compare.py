@@ -29,7 +29,7 @@ from .comparison.report import draw, report
 from .comparison.significance import TESTS, buckets, differences, read_systems
 from .shared.command import exit_in_one_line, new_parser
 from .shared.metrics import signatures
-from .shared.pictures import new_figure, save
+from .shared.pictures import save
 from .shared.translations import add_options
 
 

@@ -10,7 +10,7 @@ chrF2            of characters, detokenised text
 tokenised BLEU   of Moses tokens with compounds split at hyphens, of hypothesis and reference, unsmoothed: what the
                  papers report for WMT14 (tensor2tensor's get_ende_bleu.sh, multi-bleu.perl)
 BLEU of tokens   of H- against T- lines as they are, where fairseq did not detokenise: what fairseq-generate itself
-                 prints, of the training data's tokens (lower-cased on IWSLT14)
+                 prints, of the training data's tokens (lower-cased on IWSLT14); if all files have the same T- lines
 """
 
 import pathlib
@@ -43,13 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
             hypotheses, references = texts(run, name)
             scores[name] = metric.corpus_score(hypotheses, [references]).score
         rows.append([str(run.path), *(f"{score:.2f}" for score in scores.values())])
+    print(table(["run", *used], rows), signatures(used, args.reference), sep="\n\n")
     if args.record:
         record = read_record(args.record) if args.record.exists() else {}  # now, as another command may have added some
         for name, metric in used.items():
             entry = {"score": round(scores[name], 2), "signature": signature(name, metric)}
             record.setdefault("scores", {})[f"{name} of {runs[0].path.name}"] = entry
         write_record(args.record, record)
-    print(table(["run", *used], rows), signatures(used, args.reference), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -178,9 +178,13 @@ def main(arguments: list[str] | None = None) -> None:
     if args.output:
         refuse_output(args.output, filter(None, [args.words, args.gold, *runs]))
     gold = read_lines(args.gold) if args.gold else None  # once, because it may be a pipe
-    rows, written = [], None
+    rows, written, first = [], None, None
     for path in runs:
         given, trees = read_parses(path, gold)
+        first = first or trees
+        if trees != first:
+            both = f"{path} and {runs[0]}"
+            raise InputError(f"{both} have different gold trees (T- lines): they must be of the same test set")
         parses = [repaired(parse, len(tags(tree))) for parse, tree in zip(given, trees)]
         changed = sum(before != parse for before, parse in zip(given, parses))
         rows.append([str(path), *scores(parses, trees), f"{changed} of {len(parses)}"])

@@ -29,10 +29,8 @@ def test_time_that_was_spent_twice_counts_twice(tmp_path):
 def test_seconds_of_weeks_and_of_a_line_that_was_cut(tmp_path):
     log = tmp_path / "train.log"
     cut = LINE.format(update=1, wall=23)[:-1]  # by a kill; the next start appends to it
-    log.write_text(
-        f"{cut}2026-07-01 09:00:00 | INFO | x | x\n"
-        + "".join(LINE.format(update=number, wall=f"{number * 1e5:g}") for number in range(2, 14))
-    )
+    lines = (LINE.format(update=number, wall=f"{number * 1e5:g}") for number in range(2, 14))
+    log.write_text(f"{cut}2026-07-01 09:00:00 | INFO | x | x\n" + "".join(lines))
     assert record.training(log)["seconds"] == 1_300_000
 
 
@@ -60,9 +58,8 @@ def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
 def test_a_log_without_a_line_of_training(tmp_path):
     """As when it is translated with the first checkpoint."""
     log = tmp_path / "train.log"
-    log.write_text(
-        "2026-11-24 10:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 9 | num_updates 5\n"
-    )
+    line = "2026-11-24 10:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 9 | num_updates 5\n"
+    log.write_text(line)
     found = record.training(log)
     assert found["seconds"] is None and len(found["validation"]) == 1
 
@@ -165,6 +162,13 @@ def test_scores_that_others_added_stay(tmp_path, monkeypatch):
         (tmp_path / "run.json").write_text(json.dumps({"corpus": {"sha256": corpus}, "scores": earlier}))
         record.end(tmp_path)
         assert json.loads((tmp_path / "run.json").read_text())["scores"] == kept | found["scores"]
+
+
+def test_a_variable_that_is_not_utf8(tmp_path):
+    """MIRROR=/data/français, as another system has written it; the record would be the last thing to be lost."""
+    found = {"command": os.fsdecode(b"MIRROR=/data/fran\xe7ais examples/multi30k.sh")}
+    record.write_record(tmp_path / "run.json", found)
+    assert record.read_record(tmp_path / "run.json") == found
 
 
 def test_a_folder_with_a_bar_in_its_name(tmp_path):

@@ -138,6 +138,17 @@ def test_repeats_do_not_lower_p(comparison, files, test):
     assert once == often and once["sacreBLEU"][1:3] == [p_value(p), "–"]  # no spread, no test
 
 
+def test_tokens_of_other_references_are_not_compared(comparison, files):
+    """A dictionary that lacks a word has <<unk>> in its T- lines, which even equal translations do not match."""
+    unknown = [line.replace("cat", "<<unk>>") for line in files.sentences]
+    first, same, other = (
+        files.generated(f"{name}.log", files.sentences, lines, detokenised=False)
+        for name, lines in zip("abc", (files.sentences, files.sentences, unknown))
+    )
+    texts = [comparison("--system", "first", first, "--system", "other", log) for log in (same, other)]
+    assert ["BLEU of tokens" in text for text in texts] == [True, False]
+
+
 def test_other_baseline_and_lengths(comparison, files, cells):
     source = files.write("test.fr", ["un deux"] * 60 + ["un"] * 60)
     systems = ["--system", "a", files.plain(0.4, 1), "--system", "b", files.plain(0.2, 1)]
@@ -215,13 +226,9 @@ def test_the_records_of_the_runs(comparison, files, precision, other, differs):
             folder.mkdir()
             files.plain(0.3, seed).rename(folder / "out.txt")
             digest = other if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
-            facts = {
-                "corpus": {"data": folder.name, "sha256": digest},
-                "parameters": 7,
-                "updates": 40,
-                "seconds": "many",
-            }
-            facts |= {"words_per_second": speed + seed, "commits": [name], "versions": {"torch": name}}
+            facts = {"corpus": {"data": folder.name, "sha256": digest}, "parameters": 7, "updates": 40}
+            facts |= {"seconds": "many", "words_per_second": speed + seed}
+            facts |= {"commits": [name], "versions": {"torch": name}}
             facts["precision"] = {"one": "off", "other": precision}[name]
             (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])

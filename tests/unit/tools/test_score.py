@@ -73,9 +73,8 @@ def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
 
 
 def test_unknown_words_of_the_reference_match_nothing(files, cells, capsys):
-    log = files.write(
-        "generate.log", ["T-0\tit was <<unk>> and <<unk>> in <<unk>> .", "H-0\t-1\t<unk> <unk> <unk> <unk>"]
-    )
+    lines = ["T-0\tit was <<unk>> and <<unk>> in <<unk>> .", "H-0\t-1\t<unk> <unk> <unk> <unk>"]
+    log = files.write("generate.log", lines)
     score.main([str(log), "--target-lang", "en"])
     bleu, chrf, *_ = cells(capsys.readouterr().out, log)
     assert bleu == "0.00" and float(chrf) < 1
@@ -200,9 +199,9 @@ def test_marks_of_subwords_that_are_text(files, cells, capsys):
 def test_letters_are_composed(files, cells, capsys):
     """As translations are: U+095C and the same letter with a dot of its own, é and e with an accent."""
     reference = files.write("test.hi", ["बड\u093cा लड\u093cका आया।", "le re\u0301sume\u0301 de l'e\u0301te\u0301"])
-    texts = [files.write("plain", ["ब\u095cा ल\u095cका आया।", "le résumé de l'été"])]
-    score.main([*map(str, texts), "--reference", str(reference)])
-    assert cells(capsys.readouterr().out, texts[0])[:2] == ["100.00"] * 2
+    text = files.write("plain", ["ब\u095cा ल\u095cका आया।", "le résumé de l'été"])
+    score.main([str(text), "--reference", str(reference)])
+    assert cells(capsys.readouterr().out, text)[:2] == ["100.00"] * 2
 
 
 def test_a_reference_of_other_text_is_noticed(files, caplog):
@@ -233,6 +232,9 @@ def test_language_and_encoding(files, refusal):
     assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]))
     (files.folder / "latin1.txt").write_bytes("façade\n".encode("latin1"))
     assert "is not text in UTF-8" in refusal(score.main, files.folder / "latin1.txt", "--reference", files.reference)
+    (files.folder / "late.txt").write_bytes(b"a line\n" * 3000 + "façade\n".encode("latin1"))
+    message = refusal(score.main, files.folder / "late.txt", "--reference", files.reference)
+    assert "is not text in UTF-8 (byte 21002)" in message
 
 
 def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
@@ -250,6 +252,10 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     score.main([str(files.folder), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
     assert json.loads((files.folder / "new.json").read_text())["scores"]["sacreBLEU of generate.log"] == added
     path = files.plain(0.2, 1)
+    capsys.readouterr()
+    lost = [path, "--reference", files.reference, "--record", files.folder / "none" / "run.json"]
+    assert "there is no folder" in refusal(score.main, *lost)
+    assert float(cells(capsys.readouterr().out, path)[0]) == sacrebleu  # which are shown all the same
     two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
     assert "--record" in refusal(score.main, *two)
     assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", ["[]"]))

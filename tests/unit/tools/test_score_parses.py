@@ -155,6 +155,7 @@ def test_the_command(files, parsed, cells, capsys):
         (["plain", "--gold", "trees"], ["--gold, gold tree 1: (S (NP (DT the)", "raw/test.brackets"]),
         (["plain", "--gold", "gap"], ["--gold, gold tree 2: an empty line"]),
         (["trees", "--gold", "plain"], ["trees, parse 1: (S (NP (DT the))) is a tree with words", "treebank.py"]),
+        (["log", "short"], ["short and ", "log have different gold trees", "same test set"]),
         (["log", "--output", "out"], ["--output and --words go together"]),
         (["log", "--output", "words", "--words", "words"], ["words is the input: name another file"]),
         (["log", "--output", "log", "--words", "words"], ["log is the input: name another file"]),
@@ -169,6 +170,7 @@ def test_bad_input(files, parsed, refusal, capsys, options, parts):
     for name, lines in {**texts, "words": [sentence, "a", sentence], "one": [sentence]}.items():
         files.write(name, lines)
     parsed("log", [GOLD] * 3)
+    parsed("short", [GOLD] * 2)
     parsed("untold", [GOLD] * 3, kinds="SHD")
     files.write("cut", [f"H-1\t-0.1\t{GOLD}"])
     paths = [option if option.startswith("--") else files.folder / option for option in options]

@@ -48,10 +48,13 @@ def p_values(metric: Metric, counts: list[np.ndarray], test: str) -> tuple[list[
     (signature,), (_, results) = signatures.values(), columns.values()  # a column of names, one of results
     # sacrebleu counts resamples *above* the difference, and equal scores may have none: it would give p = 0.001.
     p = [1.0 if result.score == results[0].score else result.p_value for result in results[1:]]
+    differ = [int((values != counts[0]).any(axis=1).sum()) for values in counts[1:]]
     if test == "randomisation":
         # To exchange none or all of the segments that differ makes the same difference: with one, p would be 0.0001.
-        differ = [int((values != counts[0]).any(axis=1).sum()) for values in counts[1:]]
         p = [min(1.0, above + 2.0 ** (1 - segments)) for above, segments in zip(p, differ)]
+    else:
+        # Samples of few segments are alike: of one, p would be 0.001. By chance all n favour one side in 2^-n of cases.
+        p = [max(above, 2.0**-segments) for above, segments in zip(p, differ)]
     return p, f"{kind}:{signature.info[kind]}|seed:{signature.info['seed']}"
 
 

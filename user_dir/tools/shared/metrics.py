@@ -52,7 +52,8 @@ def metrics(runs: list[Run], language: str) -> dict[str, Metric]:
     found = {"sacreBLEU": bleu(language), "chrF2": CHRF()}
     if found["sacreBLEU"].tokenizer_signature == "13a":  # Moses finds no words in other languages
         found["tokenised BLEU"] = CompoundSplitBLEU(language)
-    if all(run.hypothesis_tokens for run in runs):
+    # With other dictionaries or tokens the T- lines differ, also where one --reference is given.
+    if all(run.hypothesis_tokens and run.reference_tokens == runs[0].reference_tokens for run in runs):
         found[TOKENS] = token_bleu()
     return found
 

@@ -49,13 +49,14 @@ def read_lines(path: pathlib.Path) -> list[str]:
     """
     try:
         with smart_open(str(path), encoding="utf-8-sig") as file:
-            lines = [unicodedata.normalize("NFC", line).rstrip() for line in file]
+            text = file.read()  # at once: the place of a wrong byte would be that in a part of 8,192
     except UnicodeDecodeError as error:
         remedy = "name another file, or convert it with iconv"
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start}): {remedy}") from error
     except (OSError, EOFError, zlib.error) as error:  # the latter two of damaged .gz files
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path} cannot be read: {reason}: name another file") from error
+    lines = [unicodedata.normalize("NFC", line).rstrip() for line in text.removesuffix("\n").split("\n")]
     if not any(lines):
         raise InputError(f"{path} is empty: name another file")
     return lines

@@ -55,6 +55,8 @@ def test_few_segments_that_differ_are_no_evidence(files, differ, least):
     counts = [adapter.count(metric, lines, files.sentences) for lines in (worse, better)]
     (p,), _ = adapter.p_values(metric, counts, "randomisation")
     assert p == pytest.approx(least, abs=0.001)
+    (one_sided,), _ = adapter.p_values(metric, counts, "bootstrap")
+    assert one_sided == least / 2
 
 
 def test_five_lengths_with_as_many_segments_each():
