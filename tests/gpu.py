@@ -79,15 +79,8 @@ class Commands:
         if left < 5:
             raise TimeIsOver
         environment = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "4", **os.environ, **variables}
-        process = subprocess.Popen(
-            [str(word) for word in words],
-            cwd=PROJECT,
-            env=environment,
-            text=True,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = subprocess.Popen([*map(str, words)], cwd=PROJECT, env=environment, start_new_session=True, **pipes)
         try:
             output, _ = process.communicate(timeout=left)
         except BaseException as reason:  # also Ctrl-C, which a session of its own does not hear
@@ -286,12 +279,8 @@ def save(report: dict, output: str) -> None:
 
 def main() -> None:
     parts = "\n".join(f"  {name:12} {getattr(Parts, name).__doc__}" for name in ORDER)
-    parser = argparse.ArgumentParser(
-        prog="tests/gpu.sh",
-        description=__doc__,
-        epilog=f"parts:\n{parts}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser("tests/gpu.sh", description=__doc__, epilog=f"parts:\n{parts}")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--minutes", type=float, default=25, help="after which a running part is ended")
     parser.add_argument("--output", default="gpu-report", help="the report's name, without .json and .md")
     parser.add_argument("--parts", nargs="+", choices=ORDER, default=ORDER, metavar="NAME")

@@ -30,16 +30,8 @@ PROJECT = pathlib.Path(user_dir.__file__).parents[1]
 OLD = PROJECT / "tests/old_checkpoints"  # trained until their translations were right
 PAD, EOS = 1, 2  # fairseq's Dictionary
 
-SMALL = {
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 32,
-    "encoder_attention_heads": 4,
-    "decoder_embed_dim": 16,
-    "decoder_ffn_embed_dim": 32,
-    "decoder_attention_heads": 4,
-}
+SIDE = {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 4}
+SMALL = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDE.items()}
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 
 
@@ -52,8 +44,9 @@ TWO_FAMILIES = ("vaswani_transformer", "weighted_relative_transformer")  # the l
 
 
 def slow_beyond(fast, values):
-    """The values of a parameter, for tests that train: those that are not among `fast` are slow tests."""
-    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    """The values of a parameter, or tuples of several, for tests that train: those not among `fast` are slow tests."""
+    each = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [value if value in fast else pytest.param(*words, marks=pytest.mark.slow) for value, words in each]
 
 
 PYTHON = commands.Server()
@@ -137,21 +130,11 @@ def build_model(task, arch, **options):
 
 def save_checkpoint(path, model, options, data, languages, updates=100):
     """Saves `model` as fairseq does after so many updates; options: a Namespace with the model's options."""
-    cfg = {
-        "model": options,
-        "task": {
-            "_name": "translation",
-            "data": str(data),
-            "source_lang": languages[0],
-            "target_lang": languages[1],
-            # fairseq's trainer copies these from another group of options.
-            "train_subset": "train",
-            "dataset_impl": None,
-            "required_seq_len_multiple": 1,
-        },
-        "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False},
-        "generation": vars(GenerationConfig()),
-    }
+    task = {"_name": "translation", "data": str(data), "source_lang": languages[0], "target_lang": languages[1]}
+    # fairseq's trainer copies these from another group of options.
+    task |= {"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1}
+    criterion = {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False}
+    cfg = {"model": options, "task": task, "criterion": criterion, "generation": vars(GenerationConfig())}
     history = [{"optimizer_name": "FusedAdam", "lr_scheduler_state": {}, "num_updates": updates}]
     state = {"model": model.state_dict(), "cfg": cfg, "args": None, "optimizer_history": history, "extra_state": {}}
     torch.save(state, path)
@@ -243,6 +226,13 @@ def assert_two_processes_equal_one(command, data, family, folder, *options):
 def training_options(*words):
     """fairseq-train's options as it reads them; folders need not exist."""
     return parse_args_and_arch(get_training_parser(), words)
+
+
+def continued_from(path, **given):
+    """The options of a training that is to continue from `path`, as far as the check of checkpoints reads them."""
+    options = {"ddp_backend": "", "store_ema": False, "max_update": 0, "max_epoch": 0, "stop_time_hours": 0}
+    options |= {"reset_optimizer": False, "reset_dataloader": False, "reset_lr_scheduler": False}
+    return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
 
 
 def blocks_of(page):

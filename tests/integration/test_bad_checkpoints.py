@@ -12,7 +12,7 @@ from integration.refusals import PLAIN, RELATIVE, TRAINED
 from user_dir.errors import InputError
 from user_dir.training import first_checkpoint
 
-from support import change
+from support import change, continued_from
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +24,7 @@ def trained(command, copies, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
+FINETUNED = "--finetune-from-model {trained}"
 CHECKPOINTS = [
     (PLAIN, "--restore-file {folder}/nowhere.pt", "--restore-file: there is no checkpoint .*nowhere.pt: name another"),
     (PLAIN, "--restore-file {folder}/half.pt", "half.pt is not a readable fairseq checkpoint .*name another"),
@@ -34,21 +35,13 @@ CHECKPOINTS = [
     (PLAIN, "--finetune-from-model {folder}/half.pt", "--finetune-from-model: .*half.pt is not a .*name another file"),
     (RELATIVE, "--restore-file {trained}", "model .vaswani_.*tiny .*-positions neither.*_keys .*missing.*: name an"),
     (PLAIN, "--restore-file {trained} --encoder-layers 3", "layers.2.*missing.*: name another .* omit --restore-file"),
-    (
-        PLAIN,
-        "--finetune-from-model {trained} --share-all-embeddings",
-        "encoder.embed_.* and decoder.embed_.* differ .*na",
-    ),
+    (PLAIN, f"{FINETUNED} --share-all-embeddings", "encoder.embed_.* and decoder.embed_.* differ .*na"),
     (PLAIN, "--restore-file {trained} --share-decoder-input-output-embed", "differ in the checkpoint and are shared"),
     (PLAIN, "--restore-file {trained} --encoder-attention-heads 2", "with --encoder-attention-heads 2 its .*: name an"),
-    (
-        PLAIN,
-        "--finetune-from-model {trained} --stop-time-hours 1",
-        r"0\.\d\d hours for --stop-time-hours: name an average",
-    ),
-    (PLAIN, "--finetune-from-model {trained} --absolute-positions omit", "--no-token-positional-embeddings True its"),
+    (PLAIN, f"{FINETUNED} --stop-time-hours 1", r"0\.\d\d hours for --stop-time-hours: name an average"),
+    (PLAIN, f"{FINETUNED} --absolute-positions omit", "--no-token-positional-embeddings True its"),
     (PLAIN, "--store-ema --ema-seed-model {trained}", "--ema-seed-model .* no moving average: name .* --store-ema"),
-    (PLAIN, "--finetune-from-model {trained} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
+    (PLAIN, f"{FINETUNED} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]
 
 
@@ -70,11 +63,8 @@ def test_branch_weights_of_another_form(saved, new_task):
         tensor.fill_(float("nan"))  # which a diverged training saved: no two of them are equal
     torch.save(state, diverged)
 
-    def check(path, store_ema=False):
-        given = {"save_dir": "elsewhere", "ddp_backend": "legacy_ddp", "store_ema": store_ema}
-        given |= {"reset_optimizer": True, "reset_dataloader": False, "reset_lr_scheduler": False}
-        given |= {"max_update": 0, "max_epoch": 0, "stop_time_hours": 0}
-        training = argparse.Namespace(restore_file=str(path), **given)
+    def check(path, **given):
+        training = continued_from(path, ddp_backend="legacy_ddp", reset_optimizer=True, **given)
         first_checkpoint.refuse_checkpoints(training, new_task(), model)
 
     for path in (same, begun_elsewhere, diverged):
@@ -108,18 +98,9 @@ def test_a_fine_tuning_continues_without_its_first_checkpoint(monkeypatch, train
     change(last, checkpoint__finetune_from_model="nowhere.pt")
     seen = []
     monkeypatch.setattr(first_checkpoint, "refuse_another_model", lambda path, *_: seen.append(path))
-    given = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "nowhere.pt", "save_dir": tmp_path}
-    given |= {
-        "store_ema": False,
-        "reset_optimizer": False,
-        "reset_dataloader": False,
-        "reset_lr_scheduler": False,
-        "max_update": 0,
-        "max_epoch": 0,
-        "stop_time_hours": 0,
-    }
+    training = continued_from("checkpoint_last.pt", finetune_from_model="nowhere.pt", save_dir=tmp_path)
     same_words = argparse.Namespace(load_state_dict=lambda state: None)
-    first_checkpoint.refuse_checkpoints(argparse.Namespace(**given), same_words, None)
+    first_checkpoint.refuse_checkpoints(training, same_words, None)
     assert seen == [last]
 
 

@@ -176,9 +176,8 @@ def test_held_out_sentences_in_two_files(copies, tmp_path):
         shutil.copy(path, path.with_name(path.name.replace("valid", "valid1")))
     combined, both = "--combine-valid-subsets", "--valid-subset valid1,valid"
     for words in (combined, both):
-        with pytest.raises(
-            InputError, match=r"longest sentence of .*valid1?\.src.* has 9 subwords: add --skip-invalid"
-        ):
+        remedy = r"longest sentence of .*valid1?\.src.* has 9 subwords: add --skip-invalid"
+        with pytest.raises(InputError, match=remedy):
             check_input(data, f"--max-source-positions 7 {words}")
     cut("valid1.src-tgt.src.bin", 10)(data)
     check_input(data, "--ignore-unused-valid-subsets")

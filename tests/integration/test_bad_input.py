@@ -13,6 +13,8 @@ from user_dir.training.input import unknown_options
 
 from support import PROJECT
 
+METRIC, POLYNOMIAL = "--best-checkpoint-metric", "--lr-scheduler polynomial_decay --total-num-update"
+WARM_UP = "--stop-min-lr 1e-09: the warm-up begins with .*: omit"
 INPUT = [
     ("--bf16", "--bf16 .*: train with --autocast bf16, and an architecture of fairseq's own in float32"),
     ("--fp16", "--fp16 needs a GPU: train with --autocast bf16, and .* fairseq's own in float32"),
@@ -27,40 +29,31 @@ INPUT = [
         "--validate-interval 0 --log-interval 0 --update-freq 1,0",
         "--validate-interval 0: give at least 1; --log-interval 0: give at least 1; --update-freq 0: give at least 1",
     ),
-    ("--best-checkpoint-metric bleu --maximize-best-checkpoint-metric", "bleu needs --eval-bleu: add it"),
-    ("--best-checkpoint-metric bleu --eval-bleu", "bleu would keep the lowest: add --maximize-best-checkpoint-metric"),
-    (
-        "--best-checkpoint-metric accuracy",
-        "accuracy needs --report-accuracy: add it; .*would keep the lowest: add --max",
-    ),
-    ("--best-checkpoint-metric sacrebleu --eval-bleu", "--best-checkpoint-metric sacrebleu: choose from loss, .*bleu"),
-    ("--best-checkpoint-metric BLEU --eval-bleu", "--best-checkpoint-metric BLEU: choose from loss, .*bleu"),
-    ("--best-checkpoint-metric perplexity", "--best-checkpoint-metric perplexity: choose from loss, .*bleu"),
+    (f"{METRIC} bleu --maximize-best-checkpoint-metric", "bleu needs --eval-bleu: add it"),
+    (f"{METRIC} bleu --eval-bleu", "bleu would keep the lowest: add --maximize-best-checkpoint-metric"),
+    (f"{METRIC} accuracy", "accuracy needs --report-accuracy: add it; .*would keep the lowest: add --max"),
+    (f"{METRIC} sacrebleu --eval-bleu", "--best-checkpoint-metric sacrebleu: choose from loss, .*bleu"),
+    (f"{METRIC} BLEU --eval-bleu", "--best-checkpoint-metric BLEU: choose from loss, .*bleu"),
+    (f"{METRIC} perplexity", "--best-checkpoint-metric perplexity: choose from loss, .*bleu"),
     ("--lr 0.25", "--lr is missing, or 0.25, .*: add one such as --lr 5e-4"),
-    (
-        "--lr-scheduler polynomial_decay --total-num-update 5 --max-update 9",
-        "--total-num-update 5: .*max-update is 9: give",
-    ),
+    (f"{POLYNOMIAL} 5 --max-update 9", "--total-num-update 5: .*max-update is 9: give"),
     ("--warmup-updates 0", "--warmup-updates 0: .*inverse_sqrt divides by it: give at least 1"),
     ("--lr 1e-3,1e-4", "--lr with 2 rates needs --lr-scheduler fixed, not inverse_sqrt: give one"),
     (
-        "--lr 1e-3,1e-4 --lr-scheduler polynomial_decay --total-num-update 9 --max-update 9",
+        f"--lr 1e-3,1e-4 {POLYNOMIAL} 9 --max-update 9",
         "--lr with 2 rates needs --lr-scheduler fixed, not polynomial_decay: give one",
     ),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
     ("--stop-min-lr 0", "--stop-min-lr 0.0: the warm-up begins with a rate of 0.0: omit it"),
-    *[
-        (f"--lr-scheduler {schedule} --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit")
-        for schedule in ("cosine --max-update 9", "polynomial_decay --total-num-update 9 --max-update 9", "step")
-    ],
-    *[
-        (f"{begins} --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit")
-        for begins in (f"--restore-file {__file__} --reset-optimizer", f"--finetune-from-model {__file__}")
-    ],
+    ("--lr-scheduler cosine --max-update 9 --stop-min-lr 1e-9", WARM_UP),
+    (f"{POLYNOMIAL} 9 --max-update 9 --stop-min-lr 1e-9", WARM_UP),
+    ("--lr-scheduler step --stop-min-lr 1e-9", WARM_UP),
+    (f"--restore-file {__file__} --reset-optimizer --stop-min-lr 1e-9", WARM_UP),
+    (f"--finetune-from-model {__file__} --stop-min-lr 1e-9", WARM_UP),
     ("--valid-pairs=-5", "--valid-pairs -5: give a number of pairs, or 0 for all"),
     ("--patience 3 --validate-interval-updates 4", "--validate-interval-updates 4: .*: add --save-interval-updates 4"),
-    ("--lr-scheduler reduce_lr_on_plateau --stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with .*: omit"),
-    ("--lr-scheduler polynomial_decay --total-num-update 5", "--total-num-update 5: .*max-update is 0: give"),
+    ("--lr-scheduler reduce_lr_on_plateau --stop-min-lr 1e-9", WARM_UP),
+    (f"{POLYNOMIAL} 5", "--total-num-update 5: .*max-update is 0: give"),
     ("--lr-scheduler reduce_lr_on_plateau --disable-validation", "plateau needs validations: omit --disable-valid"),
     ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
     ("--load-alignments --criterion label_smoothed_cross_entropy", "label_smoothed_cross_entropy: use label_"),
@@ -110,10 +103,9 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--warmup-init-lr 1e-7 --stop-min-lr 1e-9 --patience 3")
     check_input(copies, f"--restore-file {__file__} --stop-min-lr 1e-9")
     check_input(copies, "--lr-scheduler cosine --max-update 9 --min-lr 1e-5 --stop-min-lr 1e-9")
-    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-update 9")
-    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --max-epoch 1")
-    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 9 --stop-time-hours 1")
-    check_input(copies, "--lr-scheduler polynomial_decay --total-num-update 5 --max-update 9 --end-learning-rate 1e-5")
+    for limit in ("9 --max-update 9", "9 --max-epoch 1", "9 --stop-time-hours 1"):
+        check_input(copies, f"{POLYNOMIAL} {limit}")
+    check_input(copies, f"{POLYNOMIAL} 5 --max-update 9 --end-learning-rate 1e-5")
     check_input(copies, "--lr-scheduler cosine --max-update 9 --warmup-updates 0 --stop-min-lr 1e-9")
     check_input(copies, "--batch-size 8", max_tokens=None, max_tokens_valid=None)
     check_input(copies, "--best-checkpoint-metric ppl")
@@ -122,27 +114,22 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")
 
 
-def test_metrics_that_the_criterion_does_not_log(copies):
-    for more in ("nll_loss", "accuracy --maximize-best-checkpoint-metric"):
-        with pytest.raises(InputError, match="metric .*: --criterion cross_entropy has loss and ppl only: choose one"):
-            check_input(copies, f"--best-checkpoint-metric {more}", criterion="cross_entropy")
+NO_METRIC = "metric .*: --criterion cross_entropy has loss and ppl only: choose one"
+NO_AMP = "--amp .*--checkpoint-activations, .*: train with --autocast bf16"
+GIVEN = [
+    ({"words": f"{METRIC} nll_loss", "criterion": "cross_entropy"}, NO_METRIC),
+    ({"words": f"{METRIC} accuracy --maximize-best-checkpoint-metric", "criterion": "cross_entropy"}, NO_METRIC),
+    # As fairseq-hydra-train may have them: it has no default schedule, and with the last one would train in float32.
+    ({"lr_scheduler": None}, "lr_scheduler is missing: add lr_scheduler._name"),
+    ({"words": "--amp", "offload_activations": True}, NO_AMP),
+    ({"memory_efficient_fp16": True}, "common.memory_efficient_fp16 has no effect without common.fp16=true: add it"),
+]
 
 
-def test_fairseq_hydra_train_has_no_default_schedule(copies):
-    with pytest.raises(InputError, match="lr_scheduler is missing: add lr_scheduler._name"):
-        check_input(copies, lr_scheduler=None)
-
-
-def test_amp_does_not_go_with_offloading_alone(copies):
-    """As fairseq-hydra-train may have it."""
-    with pytest.raises(InputError, match="--amp .*--checkpoint-activations, .*: train with --autocast bf16"):
-        check_input(copies, "--amp", offload_activations=True)
-
-
-def test_half_precision_of_fairseq_hydra_train(copies):
-    """It would train in float32."""
-    with pytest.raises(InputError, match="common.memory_efficient_fp16 has no effect without common.fp16=true: add it"):
-        check_input(copies, memory_efficient_fp16=True)
+@pytest.mark.parametrize("given, said", GIVEN)
+def test_input_that_is_not_typed(copies, given, said):
+    with pytest.raises(InputError, match=said):
+        check_input(copies, **given)
 
 
 def test_a_whole_number_is_a_number_and_positions_are_compared():
@@ -168,7 +155,7 @@ OPTIMIZERS = [
     (PLAIN, "--adam-betas (0.9,x)", "--adam-betas .*: give two numbers"),
     (PLAIN, "--adam-betas ('0.9','0.98')", "--adam-betas .*: give two numbers"),
     (PLAIN, "--adam-betas (0.9,1.5)", "1.5: change .*--adam-betas"),
-    (PLAIN, "--amp --checkpoint-activations", "--amp .*--checkpoint-activations, .*: train with --autocast bf16"),
+    (PLAIN, "--amp --checkpoint-activations", NO_AMP),
     (PLAIN, "--lr -1", "-1.0: change --lr"),
     (PLAIN, "--adam-eps -1", "-1.0: change .*--adam-eps"),
     (PLAIN, "--fp16-adam-stats", "--fp16-adam-stats .*adam: omit it"),

@@ -6,6 +6,7 @@ learning (test_training.py), generator and layer drop (test_generation.py), opti
 TorchScript and activation checkpointing (test_model.py).
 """
 
+import itertools
 import re
 
 import pytest
@@ -14,20 +15,13 @@ from fairseq.checkpoint_utils import load_ema_from_checkpoint
 
 from user_dir.families import FAMILIES, SIZES
 
-from support import PROJECT, TWO_FAMILIES, hypotheses, train
+from support import PROJECT, TWO_FAMILIES, hypotheses, slow_beyond, train
 
 LAST = TWO_FAMILIES[-1]  # it computes most of its own: for cases that depend on the data, and not on the family
-every_family = pytest.mark.parametrize(
-    "family", [pytest.param(family, marks=[] if family == LAST else pytest.mark.slow) for family in FAMILIES]
-)
+every_family = pytest.mark.parametrize("family", slow_beyond([LAST], FAMILIES))
 SHORT = """--max-update 3 --encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64
     --num-workers 0""".split()
-ALWAYS = {("vaswani_transformer", "tiny"), (LAST, "big")}
-ARCHITECTURES = [
-    pytest.param(family, size, marks=[] if (family, size) in ALWAYS else pytest.mark.slow)
-    for family in FAMILIES
-    for size in SIZES
-]
+ARCHITECTURES = slow_beyond([("vaswani_transformer", "tiny"), (LAST, "big")], itertools.product(FAMILIES, SIZES))
 
 
 def generate(call, data, checkpoint, *options, command="fairseq-generate"):

@@ -36,9 +36,8 @@ def test_a_grammar_is_learned(command, tmp_path):
     log = tmp_path / "generate.log"
     log.write_text(command("fairseq-generate", data, *places, *options, *search).stdout)
     gold, output = ["--gold", raw / "test.brackets"], tmp_path / "trees.mrg"
-    printed = command(
-        "python", "-m", "user_dir.tools.score_parses", log, *gold, "--words", raw / "test.words", "--output", output
-    ).stdout
+    score = ["python", "-m", "user_dir.tools.score_parses", log, *gold]
+    printed = command(*score, "--words", raw / "test.words", "--output", output).stdout
     recall, precision, f1, exact, repairs = percent(printed)
     assert min(recall, precision) <= f1 <= max(recall, precision) and f1 > 80 and repairs.endswith(" of 50")
     assert len(output.read_text().splitlines()) == 50

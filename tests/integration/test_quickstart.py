@@ -36,19 +36,17 @@ def mirror(checkout, tmp_path_factory):
     return folder
 
 
-def run_quickstart(checkout, mirror, output, *options):
+def run_quickstart(checkout, mirror, output, *options, ok=True):
     env = {"VIRTUAL_ENV": sys.prefix, "MIRROR": mirror, "UPDATES": 30, "OUTPUT": output}
     small = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --lr 0.02 --warmup-updates 1".split()
-    return run("bash", checkout / "examples/quickstart.sh", *small, *options, cwd=checkout, env=env, ok=False)
+    return run("bash", checkout / "examples/quickstart.sh", *small, *options, cwd=checkout, env=env, ok=ok)
 
 
 @pytest.fixture(scope="module")
 def finished(checkout, mirror, tmp_path_factory):
     """The folder of a run, and the process that made it."""
     folder = tmp_path_factory.mktemp("quickstart")
-    done = run_quickstart(checkout, mirror, folder)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder, done
+    return folder, run_quickstart(checkout, mirror, folder)
 
 
 def test_quickstart(finished, checkout, mirror):
@@ -70,11 +68,11 @@ def test_quickstart(finished, checkout, mirror):
     assert f"nmt-translate: with {engine}" in answer.stderr
 
     again = run_quickstart(checkout, mirror, folder)
-    assert again.returncode == 0 and again.stdout.count("translations.en is there") == 2
+    assert again.stdout.count("translations.en is there") == 2
     score = re.compile(r"^BLEU\|.*$", re.MULTILINE)
     assert score.search(again.stdout)[0] == score.search(done.stdout)[0]
 
-    other = run_quickstart(checkout, mirror, folder, "--seed", "7")
+    other = run_quickstart(checkout, mirror, folder, "--seed", "7", ok=False)
     assert other.returncode == 1
     assert "a run with other options" in other.stderr and "OUTPUT=" in other.stderr
 

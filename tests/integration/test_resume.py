@@ -176,8 +176,7 @@ def test_a_recipe_killed_in_each_step_goes_on(recipe, start, checkout, tmp_path,
         time.sleep(letters.uniform(0, 0.8) * (until - since))
         os.killpg(killed.pid, signal.SIGKILL)
         assert killed.wait() == -signal.SIGKILL
-    last = recipe(*options, **variables)
-    assert last.returncode == 0, last.stdout[-3000:] + last.stderr[-3000:]
+    recipe(*options, **variables, ok=True)
     assert files(data, "data-bin/*") == files(tmp_path / "data", "data-bin/*") != {}
     runs = tmp_path / "run", tmp_path / "whole"
     assert len({(run / "translations.de").read_text() for run in runs}) == 1

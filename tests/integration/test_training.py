@@ -7,15 +7,7 @@ import pytest
 from user_dir.transformer.architectures import FAMILIES
 from user_dir.translator import Translator
 
-from support import (
-    PROJECT,
-    TRAINING,
-    TWO_FAMILIES,
-    assert_two_processes_equal_one,
-    hypotheses,
-    slow_beyond,
-    train,
-)
+from support import PROJECT, TRAINING, TWO_FAMILIES, assert_two_processes_equal_one, hypotheses, slow_beyond, train
 
 every_family = pytest.mark.parametrize("family", slow_beyond(TWO_FAMILIES[1:], FAMILIES))
 

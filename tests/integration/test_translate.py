@@ -29,13 +29,8 @@ TARGET = (
     ["isn't there", "saw it", "doesn't like", "weighs 3.5 kg", "says", "is worth 12%"],
     ["today!", "at A&B...", "[sic]?", "in 2,000 – no", "etc.", "at Mr. O'Neil's well-known place."],
 )
-FORMS = {
-    "joint": [],
-    "lower-cased": ["--lowercase"],
-    "separate": ["--separate-bpe", "--lowercase"],
-    "as published": [],
-    "lower-cased as published": ["--lowercase"],
-}
+FORMS = {"joint": [], "lower-cased": ["--lowercase"], "separate": ["--separate-bpe", "--lowercase"]}
+FORMS |= {"as published": [], "lower-cased as published": ["--lowercase"]}
 REGISTRY = """
 [thing]
 title = "A thing"
@@ -141,15 +136,9 @@ def normalised(path):
 
 def test_hub(trained):
     path, folder, expected = trained
-    hub = TransformerModel.from_pretrained(
-        *(str(path.parent), path.name, str(folder / "data-bin")),
-        source_lang="fr",
-        target_lang="en",
-        tokenizer="moses",
-        moses_no_dash_splits=True,
-        bpe="subword_nmt",
-        bpe_codes=str(folder / "bpe/codes"),
-    )
+    text = {"source_lang": "fr", "target_lang": "en", "tokenizer": "moses", "moses_no_dash_splits": True}
+    text |= {"bpe": "subword_nmt", "bpe_codes": str(folder / "bpe/codes")}
+    hub = TransformerModel.from_pretrained(str(path.parent), path.name, str(folder / "data-bin"), **text)
     assert hub.translate(normalised(folder / "raw/test.fr"), beam=4, lenpen=1, max_len_a=1, max_len_b=50) == expected
 
 

@@ -5,6 +5,7 @@ themselves without a cache: the same search, in which each step computes all tha
 """
 
 import argparse
+import itertools
 import types
 
 import pytest
@@ -22,7 +23,7 @@ from user_dir.weighted.heads import branched_blocks
 
 from branches import assert_on_simplex, fused_adam
 from comparing import assert_same, randomise, words
-from support import EOS, PAD, SMALL, TWO_FAMILIES
+from support import EOS, PAD, SMALL, TWO_FAMILIES, slow_beyond
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 two_families = pytest.mark.parametrize("family", TWO_FAMILIES)  # where fairseq's generator does the rest
@@ -130,34 +131,22 @@ SEARCHES = {
 }
 
 
-IN_EVERY_FAMILY = ("beams", "one beam", "forced prefix", "alignment")
+FAST = [*itertools.product(FAMILIES, ("beams", "one beam", "forced prefix", "alignment"))]
+FAST += itertools.product(TWO_FAMILIES, SEARCHES)
 
 
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        pytest.param(family, name, marks=[] if family in TWO_FAMILIES or name in IN_EVERY_FAMILY else pytest.mark.slow)
-        for family in FAMILIES
-        for name in SEARCHES
-    ],
-)
+@pytest.mark.parametrize("family, options", slow_beyond(FAST, itertools.product(FAMILIES, SEARCHES)))
 def test_search(pair, search, family, options):
     model, reference = pair(family)
     search([model])  # with 4 beams: fairseq does not say when there is but one
     assert_same(*(search([either], **SEARCHES[options]) for either in (model, reference)))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sampling_topk": 5},
-        {"sampling_topp": 0.5},
-        {"sampling": True, "diversity_rate": 0.5},
-        {"diverse_beam_groups": 3},
-        {"temperature": 0},
-    ],
-    ids=str,
-)
+IMPOSSIBLE = [{"sampling_topk": 5}, {"sampling_topp": 0.5}, {"sampling": True, "diversity_rate": 0.5}]
+IMPOSSIBLE += [{"diverse_beam_groups": 3}, {"temperature": 0}]
+
+
+@pytest.mark.parametrize("options", IMPOSSIBLE, ids=str)
 def test_fairseq_refuses_impossible_searches_and_its_commands_say_so_in_one_line(pair, search, options):
     with pytest.raises((AssertionError, ValueError)) as caught:
         search([pair("vaswani_transformer")[0]], **options)

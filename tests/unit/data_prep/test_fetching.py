@@ -218,9 +218,8 @@ def test_a_mirror_with_compressed_files(tmp_path):
     for path, pack in ((compressed, gzip.compress), (mirror / "thing-1.tar.gz", bytes)):
         for wrong, reason in ((CONTENT[1:], "truncated"), (CONTENT[::-1], "wrong checksum")):
             path.write_bytes(pack(wrong))
-            with pytest.raises(
-                PreparationError, match=rf"mirror/{path.name}: {reason}.*; delete it and fetch it again"
-            ):
+            words = rf"mirror/{path.name}: {reason}.*; delete it and fetch it again"
+            with pytest.raises(PreparationError, match=words):
                 fetching.fetch(remote(), cache, mirror)
             assert not [path for path in cache.rglob("*") if path.is_file()]
         path.unlink()

@@ -32,10 +32,8 @@ def run(capsys, tmp_path, *arguments, langs=("fr", "en")) -> tuple[int, str]:
 
 
 def test_the_commands_on_the_pages_have_options_that_there_are():
-    seen = 0
-    for page in (
-        page for name in ("data-prep", "user_dir/tools", "examples") for page in (PROJECT / name).glob("*.md")
-    ):
+    folders, seen = [PROJECT / name for name in ("data-prep", "user_dir/tools", "examples")], 0
+    for page in (page for folder in folders for page in folder.glob("*.md")):
         text = "".join(blocks_of(page)).replace("\\\n", " ")
         for words in re.findall(r"^python data-prep/prepare\.py (.*)", text, re.M):
             prepare.parser().parse_args(shlex.split(words))

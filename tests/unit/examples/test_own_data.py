@@ -115,9 +115,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     folders.add(re.search(r"--output \\?\s*(data/own.mine.fr-pt_BR\S+)", many)[1])
     assert len(folders) == 6
     wrong = started(*texts, "--dry-run", PAIRS="1e5")
-    assert (
-        wrong.returncode == 1 and wrong.stderr == "own-data.sh: PAIRS is 1e5: give a whole number from 1 to 999999999\n"
-    )
+    said = "own-data.sh: PAIRS is 1e5: give a whole number from 1 to 999999999\n"
+    assert (wrong.returncode, wrong.stderr) == (1, said)
     for name in ("mine.txt", "theirs.txt"):
         (tmp_path / name).touch()
     same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]

@@ -8,6 +8,7 @@ import pytest
 from support import PROJECT, said
 
 sequences = functools.partial(said, "python", PROJECT / "examples/sequences.py")
+LINE = b"IN: a OUT: b\n"
 
 
 def pairs(raw, part):
@@ -82,14 +83,10 @@ def test_refusals(words, said):
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        (
-            "length.train.gz",
-            gzip.compress(b"IN: a OUT: b\n" * 2000)[:-9],
-            "train.gz cannot be read: Compressed file ended",
-        ),
-        ("length.train", b"IN: a OUT: b\n" * 2000 + b"IN: a OUT: I_TU", "cut off in its last line"),
+        ("length.train.gz", gzip.compress(LINE * 2000)[:-9], "train.gz cannot be read: Compressed file ended"),
+        ("length.train", LINE * 2000 + b"IN: a OUT: I_TU", "cut off in its last line"),
         ("length.train", b"", "length.train cannot be read: it is empty"),
-        ("length.train", b"IN: a OUT: b\n" * 1000, "1000 training pairs: fetch SCAN again"),
+        ("length.train", LINE * 1000, "1000 training pairs: fetch SCAN again"),
     ],
     ids=["packed", "not packed", "empty", "a beginning"],
 )

@@ -38,13 +38,10 @@ def test_the_batch_does_not_depend_on_the_processes():
         assert passes == 1 or (passes - 1) * workers * memory < batch
 
 
-@pytest.mark.parametrize(
-    "recipe, batch",
-    [
-        ("wmt14.sh", 25000),
-        *zip(("iwslt14.sh", "ted.sh", "multi30k.sh", "multi30k_published.sh"), 2 * [4096] + 2 * [8192]),
-    ],
-)
+BATCHES = {"wmt14.sh": 25000, "iwslt14.sh": 4096, "ted.sh": 4096, "multi30k.sh": 8192, "multi30k_published.sh": 8192}
+
+
+@pytest.mark.parametrize("recipe, batch", BATCHES.items())
 def test_the_batch_is_the_papers(recipe, batch):
     assert int(option(plan(recipe, GPUS=8, SMOKE=1), "--max-tokens")) >= 300  # no sentence is too long
     text = plan(recipe, GPUS=2)

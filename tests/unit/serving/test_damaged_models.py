@@ -74,14 +74,8 @@ def prepared(**preparation):
         (written("bpe/vocabulary", "\xff 1\n"), "bpe/vocabulary .*decode.*: run"),
         (written("data-bin/dict.src.txt", "nonsense\n"), "gives no model with .*Incorrect dictionary format"),
         (written("data-bin/dict.src.txt", "a 1\n"), "gives no model with the dictionaries of .*size mismatch"),
-        (
-            of_other_words,
-            "checkpoint.pt: .*trained with other dictionaries than those of .*data-bin: name the data",
-        ),
-        (
-            lambda folder: change_state(folder, task_state=["other"]),
-            "checkpoint.pt is not a readable fairseq checkpoint",
-        ),
+        (of_other_words, "checkpoint.pt: .*trained with other dictionaries than those of .*data-bin: name the data"),
+        (lambda at: change_state(at, task_state=["other"]), "checkpoint.pt is not a readable fairseq checkpoint"),
         (removed("data-bin/dict.src.txt"), "gives no model with the dictionaries of .*dict.src.txt"),
         (lambda folder: [file.unlink() for file in (folder / "data-bin").iterdir()], "no dictionaries .*: name"),
         (without_groups(), "checkpoint.pt is not a readable fairseq checkpoint .AttributeError"),

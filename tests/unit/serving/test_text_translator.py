@@ -115,19 +115,15 @@ def test_text_comes_back_as_it_was(tmp_path, language, text):
     assert prepared.decode(prepared.encode(text)) == text.replace("« ", '"').replace(" »", '"')
 
 
-@pytest.mark.parametrize("prepared, expected", [(True, "这是书。这是书。"), (False, "这是书。 这是书。")])
-def test_sentences_are_joined_as_their_script_does(monkeypatch, prepared, expected):
-    translator = TextTranslator()
-    translator.kept, translator.longest = {}, 9
-    translator.text = argparse.Namespace(natural=prepared)
-    monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis("这是书。", 0.0)] for _ in rows])
-    assert translator.search(["a\nb"])[0][0].text == expected
+JOINED = [(True, ["这是书。"] * 2, "这是书。这是书。"), (False, ["这是书。"] * 2, "这是书。 这是书。")]
+JOINED += [(True, ["A.", "", "B."], "A. B."), (True, ["", "B."], "B."), (True, ["A.", ""], "A.")]
 
 
-@pytest.mark.parametrize("texts, expected", [(["A.", "", "B."], "A. B."), (["", "B."], "B."), (["A.", ""], "A.")])
-def test_a_sentence_without_a_translation_leaves_no_space(monkeypatch, texts, expected):
+@pytest.mark.parametrize("prepared, texts, expected", JOINED)
+def test_sentences_are_joined_as_their_script_does(monkeypatch, prepared, texts, expected):
+    """One without a translation leaves no space."""
     translator = TextTranslator()
-    translator.kept, translator.longest, translator.text = {}, 9, argparse.Namespace(natural=True)
+    translator.kept, translator.longest, translator.text = {}, 9, argparse.Namespace(natural=prepared)
     monkeypatch.setattr(translator, "best", lambda rows, nbest: [[Hypothesis(text, -3.0)] for text in texts])
     assert translator.search(["\n".join("abc"[: len(texts)])])[0][0] == (expected, -3.0)
 

@@ -31,9 +31,8 @@ def test_mean_of_named_files(tmp_path):
     assert torch.equal(state["model"]["weight"], torch.full((2, 3), 3.0))
     assert state["model"]["version"] == 3
     assert state["last_optimizer_state"] is None
-    assert state["extra_state"] == {
-        "val_loss": 4.5
-    }  # a moving average is of one checkpoint, and a new training has all of --stop-time-hours
+    # A moving average is of one checkpoint, and a new training has all of --stop-time-hours.
+    assert state["extra_state"] == {"val_loss": 4.5}
     assert state["cfg"]["model"].arch == "x"
 
 
@@ -88,14 +87,11 @@ def test_a_full_disk_is_one_line(tmp_path, refusal, size):
     refusal(average_checkpoints.main, file, "--output", "/dev/full", match="No space left on device")
 
 
+THREE = torch.ones(3)
 # Checkpoints with what is in them, the words, and the message; None: cut off.
 REFUSED = [
-    (
-        {"a.pt": {}, "b.pt": {"weight": torch.ones(3)}},
-        "a.pt b.pt",
-        "b.pt is not of the same model as .*a.pt: weight is ",
-    ),
-    ({"a.pt": {}, "b.pt": {"gate": torch.ones(3)}}, "a.pt b.pt", "gate is .*missing in the other"),
+    ({"a.pt": {}, "b.pt": {"weight": THREE}}, "a.pt b.pt", "b.pt is not of the same model as .*a.pt: weight is "),
+    ({"a.pt": {}, "b.pt": {"gate": THREE}}, "a.pt b.pt", "gate is .*missing in the other"),
     (
         {"a.pt": {"options": {"encoder_attention_heads": 4}}, "b.pt": {"options": {"encoder_attention_heads": 2}}},
         "a.pt b.pt",

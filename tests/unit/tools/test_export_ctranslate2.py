@@ -276,32 +276,24 @@ def test_probabilities(saved, dictionary, tmp_path, arch, options, norm):
 @pytest.mark.parametrize(
     "family, options, words",
     [
-        ("relative_transformer", {}, "relative positions other than keys and values in shared tables"),
-        ("relative_transformer", {**SHARED, "relative_positions": "keys"}, "positions other than keys and values"),
-        ("relative_transformer", {**SHARED, "relative_attention": "all"}, "--relative-attention all"),
-        (
-            "relative_transformer",
-            {**SHARED, "absolute_positions": "add"},
-            "both relative positions and position embeddings",
-        ),
-        ("weighted_transformer", {}, "--branched-attention self"),
-        ("weighted_relative_transformer", SHARED, "--branched-attention self"),
-        ("vaswani_transformer", {"no_token_positional_embeddings": True}, "no position embeddings"),
-        ("vaswani_transformer", {"activation_fn": "tanh"}, "--activation-fn tanh"),
-        ("vaswani_transformer", {"attention_key_dim": 3}, "--attention-key-dim 3"),
-        ("vaswani_transformer", {"restricted_attention": "both"}, "--restricted-attention both"),
-        (
-            "vaswani_transformer",
-            {"encoder_normalize_before": True},
-            "different --…-normalize-before in encoder and decoder",
-        ),
-        ("vaswani_transformer", {"decoder_attention_heads": 2}, "different --…-attention-heads in encoder and decoder"),
-        ("vaswani_transformer", {"decoder_output_dim": 24}, "a --decoder-output-dim that is not --decoder-embed-dim"),
-        ("vaswani_transformer", {**PRE_NORM, "no_decoder_final_norm": True}, r"\(--no-decoder-final-norm\)"),
+        ("relative", {}, "relative positions other than keys and values in shared tables"),
+        ("relative", {**SHARED, "relative_positions": "keys"}, "positions other than keys and values"),
+        ("relative", {**SHARED, "relative_attention": "all"}, "--relative-attention all"),
+        ("relative", {**SHARED, "absolute_positions": "add"}, "both relative positions and position embeddings"),
+        ("weighted", {}, "--branched-attention self"),
+        ("weighted_relative", SHARED, "--branched-attention self"),
+        ("vaswani", {"no_token_positional_embeddings": True}, "no position embeddings"),
+        ("vaswani", {"activation_fn": "tanh"}, "--activation-fn tanh"),
+        ("vaswani", {"attention_key_dim": 3}, "--attention-key-dim 3"),
+        ("vaswani", {"restricted_attention": "both"}, "--restricted-attention both"),
+        ("vaswani", {"encoder_normalize_before": True}, "different --…-normalize-before in encoder and decoder"),
+        ("vaswani", {"decoder_attention_heads": 2}, "different --…-attention-heads in encoder and decoder"),
+        ("vaswani", {"decoder_output_dim": 24}, "a --decoder-output-dim that is not --decoder-embed-dim"),
+        ("vaswani", {**PRE_NORM, "no_decoder_final_norm": True}, r"\(--no-decoder-final-norm\)"),
     ],
 )
 def test_what_it_does_not_compute(saved, tmp_path, family, options, words):
-    _, path, data = saved(f"{family}_base", **options)
+    _, path, data = saved(f"{family}_transformer_base", **options)
     with pytest.raises(SystemExit, match=f"checkpoint.pt has .*{words}.* CTranslate2 does not compute: translate"):
         exported(path, data, tmp_path / "ct2")
     assert not [*tmp_path.glob("ct2*")]

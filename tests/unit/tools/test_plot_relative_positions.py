@@ -58,12 +58,10 @@ def test_maps_are_drawn_with_their_names(checkpoint, options, kinds):
         torch.testing.assert_close(seen, expected)
 
 
-@pytest.mark.parametrize(
-    "family, layer_norm", [("relative_transformer", "final"), ("weighted_relative_transformer", "encoder_attn")]
-)
+@pytest.mark.parametrize("family, layer_norm", [("relative", "final"), ("weighted_relative", "encoder_attn")])
 def test_input_of_a_post_norm_layer(checkpoint, family, layer_norm):
     """Comes from the last LayerNorm of the layer before; a branched layer has none of an FFN."""
-    path, model = checkpoint(family)
+    path, model = checkpoint(f"{family}_transformer")
     expected = getattr(model.decoder.layers[0], f"{layer_norm}_layer_norm").bias
     assert torch.equal(tool.mean_input(tool.load(path), "decoder", 1), expected)
 

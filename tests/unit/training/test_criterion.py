@@ -153,9 +153,8 @@ def test_the_loss_of_bfloat16_products_is_computed_in_float32():
 def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
     torch.manual_seed(1)
     x, weight, target = torch.randn(400, 16), torch.randn(50, 16, requires_grad=True), torch.randint(50, (400,))
-    torch.nn.functional.cross_entropy(
-        x.bfloat16().float() @ weight.bfloat16().float().T, target, reduction="sum"
-    ).backward()
+    products = x.bfloat16().float() @ weight.bfloat16().float().T
+    torch.nn.functional.cross_entropy(products, target, reduction="sum").backward()
     for rows in 1000, 1:
         monkeypatch.setattr(criterion, "ROWS", rows)
         half = weight.detach().bfloat16().requires_grad_()

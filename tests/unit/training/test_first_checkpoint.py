@@ -19,7 +19,7 @@ from user_dir.training.first_checkpoint import refuse_another_model, refuse_chec
 from user_dir.training.last_checkpoint import LAST
 from user_dir.transformer.layers import SELF_ATTENTIONS
 
-from support import PRE_NORM, SMALL
+from support import PRE_NORM, SMALL, continued_from
 
 NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig}
 OPTIONS = [option.name for option in fields(VariantConfig) if option.name not in {*NESTED, "quant_noise"}]
@@ -137,18 +137,15 @@ def test_the_option_of_a_variant(built, monkeypatch):
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
 
 
-def continued_from(path, **given):
-    options = {"ddp_backend": "", "store_ema": False, "max_update": 0, "max_epoch": 0, "stop_time_hours": 0}
-    options |= {"reset_optimizer": False, "reset_dataloader": False, "reset_lr_scheduler": False}
-    return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
-
-
 def test_an_average_is_not_continued(saved, new_task):
     """fairseq would count updates from 0, with a new warm-up."""
     model, path, _ = saved("vaswani_transformer_tiny")
     with pytest.raises(InputError, match="--restore-file: .* has no state of the optimizer.*--finetune-from-model"):
         refuse_checkpoints(continued_from(path), new_task(), model)
     refuse_checkpoints(continued_from(path, reset_optimizer=True), new_task(), model)
+
+
+HERE = {"restore_file": LAST}
 
 
 @pytest.mark.parametrize(
@@ -163,40 +160,28 @@ def test_an_average_is_not_continued(saved, new_task):
         ({"restore_file": "run/c.pt"}, "checkpoint_last.pt", None),  # back to an earlier one
         ({"restore_file": "run/../run/c.pt"}, "checkpoint_last.pt", None),
         ({"restore_file": "run/c.pt"}, "checkpoint9.pt", "--restore-file: run/checkpoint9.pt"),
-        ({"restore_file": LAST}, "checkpoint_9_101.pt", None),  # a kill may have come between the two
+        (HERE, "checkpoint_9_101.pt", None),  # a kill may have come between the two
+        (HERE | {"reset_optimizer": True}, "checkpoint_1_8.pt", "--reset-optimizer: run/checkpoint_1_8.pt"),
+        (HERE | {"reset_optimizer": True}, "checkpoint8.pt", None),  # epochs are counted further
+        (HERE | {"reset_dataloader": True}, "checkpoint8.pt", "--reset-dataloader: run/checkpoint8.pt"),
+        (HERE | {"reset_dataloader": True}, "checkpoint_9_100.pt", None),
+        (HERE | {"finetune_from_model": "a.pt"}, "a.pt", None),  # as this one began
+        (HERE | {"finetune_from_model": "b.pt"}, "a.pt", "--finetune-from-model b.pt: .* began from a.pt"),
+        (HERE | {"continue_once": "b.pt"}, "a.pt", "--continue-once b.pt: .*last.pt began without it: omit"),
         (
-            {"restore_file": LAST, "reset_optimizer": True},
-            "checkpoint_1_8.pt",
-            "--reset-optimizer: run/checkpoint_1_8.pt",
-        ),
-        ({"restore_file": LAST, "reset_optimizer": True}, "checkpoint8.pt", None),  # epochs are counted further
-        ({"restore_file": LAST, "reset_dataloader": True}, "checkpoint8.pt", "--reset-dataloader: run/checkpoint8.pt"),
-        ({"restore_file": LAST, "reset_dataloader": True}, "checkpoint_9_100.pt", None),
-        ({"restore_file": LAST, "finetune_from_model": "a.pt"}, "a.pt", None),  # as this one began
-        (
-            {"restore_file": LAST, "finetune_from_model": "b.pt"},
-            "a.pt",
-            "--finetune-from-model b.pt: .* began from a.pt",
-        ),
-        (
-            {"restore_file": LAST, "continue_once": "b.pt"},
-            "a.pt",
-            "--continue-once b.pt: .*last.pt began without it: omit",
-        ),
-        (
-            {"restore_file": LAST, "finetune_from_model": "c.pt"},
+            HERE | {"finetune_from_model": "c.pt"},
             "checkpoint1.pt",
             "--finetune-from-model: run/checkpoint1.pt is of another",
         ),
         ({"continue_once": "b.pt"}, "a.pt", "--continue-once has no effect with --restore-file: omit one"),
         (
-            {"restore_file": LAST, "continue_once": "c.pt", "finetune_from_model": "c.pt"},
+            HERE | {"continue_once": "c.pt", "finetune_from_model": "c.pt"},
             "a.pt",
             "--finetune-from-model has no effect with --continue-once: omit one",
         ),
-        ({"restore_file": LAST, "stop_time_hours": 9}, "a.pt", None),
+        (HERE | {"stop_time_hours": 9}, "a.pt", None),
         (
-            {"restore_file": LAST, "finetune_from_model": "c.pt", "stop_time_hours": 9},
+            HERE | {"finetune_from_model": "c.pt", "stop_time_hours": 9},
             "a.pt",
             "--finetune-from-model: c.pt: fairseq would count its 0.11 hours",
         ),
@@ -278,13 +263,8 @@ def test_a_training_that_has_reached_its_end_does_no_update(saved, new_task, tmp
     state = torch.load(tmp_path / LAST) | {"last_optimizer_state": {"state": {}}}
     torch.save(state | {"extra_state": {"previous_training_time": 400.0}}, tmp_path / LAST)
     task = new_task()
-    for limit, most, max_epoch in (
-        ("max_update", 0, 0),
-        ("max_update", 101, 0),
-        ("max_update", 100, -1),
-        ("stop_time_hours", 0.2, 0),
-        ("stop_time_hours", 0.1, -1),
-    ):
+    limits = [("max_update", 0, 0), ("max_update", 101, 0), ("max_update", 100, -1)]
+    for limit, most, max_epoch in (*limits, ("stop_time_hours", 0.2, 0), ("stop_time_hours", 0.1, -1)):
         task.cfg = OmegaConf.create({"optimization": {"max_epoch": 0}, "source_lang": None, "target_lang": None})
         options = continued_from(LAST, save_dir=tmp_path, **{limit: most})
         refuse_checkpoints(options, task, model)

@@ -120,33 +120,37 @@ def test_a_host_without_the_file(prepare, tmp_path):
         prepare(processes=2, elsewhere=[("no file", None)])
 
 
+def iterator(pairs, processes=1, size=1, rank=0):
+    """A process's batches of this size, of so many pairs in their own order."""
+    sampler = [[*range(first, first + size)] for first in range(0, pairs, size)]
+    return EpochBatchIterator(ListDataset(range(pairs)), list, sampler, num_shards=processes, shard_id=rank)
+
+
+def seen(iterators, rounds=None):
+    return [number for one in iterators for batch in itertools.islice(one.next_epoch_itr(), rounds) for number in batch]
+
+
+def resumed(prepare, place, *batches, **options):
+    """iterator(*batches) of a training that goes on at this place."""
+    task = types.SimpleNamespace(get_batch_iterator=iterator)
+    prepare(task=task, **options)
+    later = task.get_batch_iterator(*batches)
+    later.load_state_dict(dict(place))
+    assert task.get_batch_iterator is iterator and "load_state_dict" not in vars(later)  # once
+    return later
+
+
 @pytest.mark.parametrize(
     ("before", "batches", "processes", "again"),
     [(2, 6, 1, 0), (1, 6, 2, 0), (4, 1, 2, 0), (2, 5, 3, 1), (2, 6, 2, 0), (2, 0, 1, 0), (1, 0, 2, 0)],
 )
 def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path, before, batches, processes, again):
     """The checkpoint of an epoch of 24 batches in their own order; `again` are seen twice. The file is only read."""
-
-    def iterator(count, rank):
-        sampler, numbers = [[number] for number in range(24)], range(24)
-        return EpochBatchIterator(ListDataset(numbers), list, sampler, num_shards=count, shard_id=rank)
-
-    def seen(iterators, rounds):
-        return [number for each in iterators for batch in itertools.islice(each, rounds) for number in batch]
-
-    first = [iterator(before, rank) for rank in range(before)]
-    passed = seen([each.next_epoch_itr() for each in first], batches)
-    place = first[0].state_dict()
+    first = [iterator(24, before, 1, rank) for rank in range(before)]
+    passed, place = seen(first, batches), first[0].state_dict()
     torch.save(state(3, before, place), tmp_path / "checkpoint_last.pt")
     content = (tmp_path / "checkpoint_last.pt").read_bytes()
-    later = []
-    for rank in range(processes):
-        task = types.SimpleNamespace(get_batch_iterator=iterator)
-        prepare(task=task, processes=processes)
-        later.append(task.get_batch_iterator(processes, rank))
-        later[-1].load_state_dict(dict(place))
-        assert task.get_batch_iterator is iterator and "load_state_dict" not in vars(later[-1])  # once
-    rest = seen([each.next_epoch_itr() for each in later], None)
+    rest = seen([resumed(prepare, place, 24, processes, 1, rank, processes=processes) for rank in range(processes)])
     assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
 
@@ -156,41 +160,20 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
 @pytest.mark.parametrize("limit", ["max_tokens", "batch_size"])
 def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, before, now, share, limit):
     """An epoch has 240 pairs of one token; up to a round of the larger batches. (They are in another order, too.)"""
-
-    def iterator(processes, size, rank=0):
-        sampler, numbers = [[*range(first, first + size)] for first in range(0, 240, size)], range(240)
-        return EpochBatchIterator(ListDataset(numbers), list, sampler, num_shards=processes, shard_id=rank)
-
-    def seen(iterators, rounds=None):
-        return sum(len(batch) for each in iterators for batch in itertools.islice(each, rounds))
-
-    first = [iterator(*before, rank) for rank in range(before[0])]
-    passed = seen([each.next_epoch_itr() for each in first], int(share * 240 / before[0] / before[1]))
-    place = first[0].state_dict()
+    first = [iterator(240, *before, rank) for rank in range(before[0])]
+    passed, place = seen(first, int(share * 240 / before[0] / before[1])), first[0].state_dict()
     torch.save(state(3, before[0], place, **{limit: before[1]}), tmp_path / "checkpoint_last.pt")
-    later = []
-    for rank in range(now[0]):
-        task = types.SimpleNamespace(get_batch_iterator=iterator)
-        prepare(task=task, processes=now[0], **{limit: now[1]})
-        later.append(task.get_batch_iterator(*now, rank))
-        later[-1].load_state_dict(dict(place))
-    rest = seen([each.next_epoch_itr() for each in later])
-    assert rest and 240 <= passed + rest <= 240 + max(math.prod(before), math.prod(now))
+    options = {"processes": now[0], limit: now[1]}
+    rest = seen([resumed(prepare, place, 240, *now, rank, **options) for rank in range(now[0])])
+    assert rest and 240 <= len(passed) + len(rest) <= 240 + max(math.prod(before), math.prod(now))
 
 
 @pytest.mark.parametrize(("done", "passes"), [(0, 4), (1, 4), (3, 2), (7, 4), (6, 3), (9, 5)])
 def test_other_passes_begin_with_a_whole_update(prepare, tmp_path, done, passes):
     """The second epoch has ten batches; in the middle of an update fairseq may omit the last one, and not end it."""
-
-    def iterator():
-        return EpochBatchIterator(ListDataset(range(10)), list, [[number] for number in range(10)])
-
     place = {"epoch": 2, "iterations_in_epoch": done}
     torch.save(state(3, 1, place), tmp_path / "checkpoint_last.pt")
-    task = types.SimpleNamespace(get_batch_iterator=iterator)
-    prepare(task=task, update_freq=[1, passes, 1])
-    later = task.get_batch_iterator()
-    later.load_state_dict(dict(place))
+    later = resumed(prepare, place, 10, update_freq=[1, passes, 1])
     updates = [*GroupedIterator(later.next_epoch_itr(), passes)]
     assert sum(map(len, updates)) == 10 - done // passes * passes and later.end_of_epoch()
 

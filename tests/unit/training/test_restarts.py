@@ -14,13 +14,7 @@ from omegaconf import OmegaConf
 from user_dir.errors import InputError
 from user_dir.training import restarts
 from user_dir.training.data import Sample
-from user_dir.training.restarts import (
-    continue_patience,
-    forget_other_trainings,
-    measured,
-    patience_so_far,
-    seconds_so_far,
-)
+from user_dir.training.restarts import continue_patience, forget_other_trainings, patience_so_far, seconds_so_far
 
 
 class Pairs(FairseqDataset):
@@ -147,14 +141,12 @@ def test_the_best_value_is_measured_by_the_first_validation_set(options):
     """With --valid-pairs by those that are visited."""
     given = {"valid_subset": "one,two", "combine_valid_subsets": False, "label_smoothing": 0.1}
     given["best_checkpoint_metric"] = "loss"
-    assert (
-        measured(given, {"one": Pairs()})
-        == LOSS
-        == measured(given | {"combine_valid_subsets": True}, {"valid": Pairs()})
-    )
-    assert measured(given, {"one": Sample(Pairs(), 20)})["set"] == [20, 900]
+    assert restarts.measured(given, {"one": Pairs()}) == LOSS
+    assert restarts.measured(given | {"combine_valid_subsets": True}, {"valid": Pairs()}) == LOSS
+    assert restarts.measured(given, {"one": Sample(Pairs(), 20)})["set"] == [20, 900]
     for metric in ("bleu", "nll_loss"):
-        assert measured(given | {"best_checkpoint_metric": metric}, {}) == {"metric": metric, "smoothing": None}
+        found = restarts.measured(given | {"best_checkpoint_metric": metric}, {})
+        assert found == {"metric": metric, "smoothing": None}
 
 
 def test_another_training_in_the_same_process(counter, monkeypatch):

@@ -86,12 +86,8 @@ def test_a_signal_that_nohup_ignores_ends_nothing():
 def test_output_that_cannot_be_written():
     """Python holds back what goes into a pipe or a file until it ends."""
     program = "from user_dir.tools.shared.command import exit_in_one_line as end; end('tool')(lambda: print('done'))()"
-    started = {
-        "args": [sys.executable, "-c", program],
-        "cwd": PROJECT,
-        "env": {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-        "stderr": subprocess.PIPE,
-    }
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    started = {"args": [sys.executable, "-c", program], "cwd": PROJECT, "env": env, "stderr": subprocess.PIPE}
     with subprocess.Popen(stdout=subprocess.PIPE, **started) as done:
         done.stdout.close()
         assert done.stderr.read() == b""

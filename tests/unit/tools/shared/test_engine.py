@@ -1,6 +1,5 @@
 """translate uses a run's export to CTranslate2 where that translates as the checkpoint does now, and says so."""
 
-import argparse
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from user_dir.serving.exported_translator import fingerprint
 from user_dir.tools import export_ctranslate2, translate
 from user_dir.tools.shared import engine, precision
 
-from support import OLD, run
+from support import OLD, change, run
 
 TEXT = (OLD / "test.fr").read_text(encoding="utf-8").splitlines()[0]
 
@@ -30,11 +29,10 @@ def exported(tmp_path_factory):
 
 def save(path, weights=1.0):
     state = torch.load(OLD / "vaswani_transformer.pt", weights_only=False)
-    task = state["cfg"]["task"]
-    (vars(task) if isinstance(task, argparse.Namespace) else task)["data"] = str(OLD / "data-bin")
     for weight in state["model"].values():
         weight *= weights
     torch.save(state, path)
+    change(path, task__data=str(OLD / "data-bin"))
 
 
 @pytest.fixture
