@@ -69,7 +69,7 @@ def draw(logs: list[dict], names: list[str], values: list[str], against: str):
         raise InputError(f"no log has {', '.join(values)} over {against}; there are {', '.join(known)}")
     columns = len(shown) if len(shown) < 4 else -(-len(shown) // 2)
     lines = -(-len(shown) // columns)
-    figure = new_figure(5.5 * columns, 3.8 * lines + 0.8)
+    figure = new_figure(5.5 * columns, 3.8 * lines)
     axes = figure.subplots(lines, columns, squeeze=False).flatten()
     order = list(dict.fromkeys(names))
     for axis, value in zip(axes, shown):
@@ -84,6 +84,7 @@ def draw(logs: list[dict], names: list[str], values: list[str], against: str):
         entries["validation"] = axes[0].plot([], [], color="0.4", marker="o", markersize=3, linewidth=0.8)[0]
     entry = 0.8 + 0.09 * max(map(len, entries))  # inches, about
     beside = max(1, min(5, len(entries), int(5.5 * columns / entry)))
+    figure.set_figheight(3.8 * lines + 0.6 + 0.22 * -(-len(entries) // beside))  # its lines leave the panels their room
     figure.legend(entries.values(), entries, loc="outside lower center", ncols=beside)
     return figure
 
@@ -94,7 +95,8 @@ def draw_run(axis, log: dict, value: str, against: str, **style) -> None:
         training = curve(log.get("train", {}), value, against)
     # The speed of a validation is another one.
     validated = [] if value == "wps" else [curve(points, value, against) for points in validations(log).values()]
-    axis.plot(*training, linewidth=1.2, alpha=0.6 if any(x for x, _ in validated) else 1, **style)
+    alone = {"marker": "_"} if len(training[0]) == 1 else {}  # a line of one point would not be seen
+    axis.plot(*training, linewidth=1.2, alpha=0.6 if any(x for x, _ in validated) else 1, **alone, **style)
     for points in validated:
         axis.plot(*points, marker="o", markersize=3, linewidth=0.8, **style)
 

@@ -243,8 +243,20 @@ def test_the_records_of_the_runs(comparison, files, precision, other, differs):
 def test_a_picture_of_many_systems():
     """Each has a colour and mark of its own, and its scores by length; the legend is beside the points."""
     scores = lambda name, metric, inside=(9,): [1.0 * inside[0], 2.0 * inside[0]]  # noqa: E731
-    systems = [argparse.Namespace(name=f"{number}", scores=scores) for number in range(21)]
+    systems = [argparse.Namespace(name=f"_{number}", scores=scores) for number in range(21)]
     figure = draw(systems, None, {"1–5": [2], "6–9": [4]}, "the reference")
     points = [container.lines[0] for container in figure.axes[1].containers]
-    assert len({(line.get_color(), line.get_marker()) for line in points}) == 21 and len(figure.legends) == 1
+    assert len({(line.get_color(), line.get_marker()) for line in points}) == 21
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [system.name for system in systems]
     assert [[*line.get_ydata()] for line in points] == [[3.0, 6.0]] * 21
+
+
+def test_long_names_leave_the_panels_their_room():
+    """Such as those of examples/ablations.sh."""
+    scores = lambda *given: [1.0, 2.0]  # noqa: E731
+    names = [f"weighted.layers-{number} (paper, newstest2013: 26.5)" for number in range(8)]
+    systems = [argparse.Namespace(name=name, scores=scores) for name in names]
+    figure = draw(systems, None, {"1–5": [2], "6–9": [4]}, "the reference")
+    figure.draw_without_rendering()
+    assert min(axis.get_window_extent().height for axis in figure.axes) > 2 * figure.dpi

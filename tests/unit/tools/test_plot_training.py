@@ -40,6 +40,15 @@ def test_panels(log):
     assert [list(line.get_ydata()) for line in bleu if len(line.get_xdata())] == [[3.25, 4.5]] * 3
 
 
+def test_the_legend_of_many_runs_leaves_room(log):
+    """Fifteen long names, below each other under a single panel."""
+    names = [f"weighted_relative_transformer_tiny.fr-en.seed{number}" for number in range(15)]
+    figure = tool.draw([log] * 15, names, ["loss"], "updates")
+    figure.draw_without_rendering()
+    panel, legend = (part.get_window_extent() for part in (*figure.axes, *figure.legends))
+    assert panel.height > 2.5 * figure.dpi and panel.y0 > legend.y1
+
+
 def test_over_training_loss(log, tmp_path, fairseq_log, steps):
     """Halfway between the lines of updates 50 and 100, and at the latter: training losses 9.5 and 8.5."""
     found = tool.over_training_loss(log, tmp_path)
@@ -60,7 +69,8 @@ def test_over_training_loss(log, tmp_path, fairseq_log, steps):
 def test_epochs_where_there_are_no_intervals(log):
     del log["train_inner"]
     (axis,) = tool.draw([log], ["a"], ["lr"], "updates").axes
-    assert [list(line.get_ydata()) for line in axis.lines if len(line.get_xdata())] == [[1e-3]]
+    (line,) = (line for line in axis.lines if len(line.get_xdata()))
+    assert [*line.get_ydata()] == [1e-3] and line.get_marker() == "_"  # a line alone would not be seen
 
 
 def test_reached(log):

@@ -81,9 +81,11 @@ def p_value(p: float | None) -> str:
 
 def draw(systems: list[System], metric: Metric, parts: dict, lengths_of: str):
     """The figure: sacreBLEU of each seed with mean and deviation, and by sentence length."""
-    figure = new_figure(13 + 0.3 * max(0, len(systems) - 4), max(4.5, 0.23 * len(systems) + 1))
+    names, width = [system.name for system in systems], 0.6 / len(systems)
+    turned = {"rotation": 90} if len(systems) > 6 else {"rotation": 20, "ha": "right"}
+    upright = 3 + 0.08 * max(map(len, names)) if len(systems) > 6 else 0  # inches of a panel and the names below it
+    figure = new_figure(13 + 0.3 * max(0, len(systems) - 4), max(4.5, 0.23 * len(systems) + 1, upright))
     seeds, lengths = figure.subplots(1, 2, width_ratios=(2, 3))
-    width = 0.6 / len(systems)
     for number, system in enumerate(systems):
         scores = system.scores("sacreBLEU", metric)
         style = point_style(number)
@@ -91,13 +93,13 @@ def draw(systems: list[System], metric: Metric, parts: dict, lengths_of: str):
         seeds.scatter(np.full(len(scores), number) + 0.12, scores, s=16, color=style["color"], alpha=0.7)
         by_length = [mean_and_deviation(system.scores("sacreBLEU", metric, inside)) for inside in parts.values()]
         places = np.arange(len(parts)) + (number - (len(systems) - 1) / 2) * width
-        lengths.errorbar(places, *zip(*by_length), linestyle="none", capsize=3, label=system.name, **style)
-    turned = {"rotation": 90} if len(systems) > 6 else {"rotation": 20, "ha": "right"}
-    seeds.set_xticks(range(len(systems)), [system.name for system in systems], **turned)
+        lengths.errorbar(places, *zip(*by_length), linestyle="none", capsize=3, **style)
+    seeds.set_xticks(range(len(systems)), names, **turned)
     seeds.set(title="seeds, mean ± standard deviation", ylabel="sacreBLEU", xlim=(-0.5, len(systems) - 0.5))
     seeds.grid(axis="y", alpha=0.3)
     lengths.set_xticks(range(len(parts)), [f"{label}\n({len(inside)})" for label, inside in parts.items()])
     lengths.set(title="by sentence length", ylabel="sacreBLEU", xlabel=f"words of {lengths_of} (segments)")
     lengths.grid(axis="y", alpha=0.3)
-    figure.legend(*lengths.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
+    # Given as labels, names that begin with _ would be left out.
+    figure.legend(lengths.containers, names, loc="outside right upper", fontsize="small")
     return figure

@@ -60,6 +60,7 @@ def save(figure, path: pathlib.Path) -> None:
     """
     kind = format_of(path)
     for text in figure.findobj(lambda part: hasattr(part, "set_parse_math")):
+        text.set_text(text.get_text().encode(errors="backslashreplace").decode())  # of a path that is not UTF-8
         if "$" in text.get_text():  # of a name or subword, which is no formula
             text.set_parse_math(False)
     with warnings.catch_warnings(record=True) as given:

@@ -20,6 +20,15 @@ def test_dollars_in_names_begin_no_formula(tmp_path):
     assert any("10^" in label.get_text() and label.get_parse_math() for label in axis.get_yticklabels())
 
 
+def test_a_path_that_is_not_utf_8(tmp_path):
+    """Its byte is an escape, as in files.write_text."""
+    figure = new_figure(2, 2, "branch weights of runs/\udce9")
+    figure.legend(handles=figure.subplots().plot([1], [1], label="runs/\udce9"))
+    save(figure, tmp_path / "x.png")
+    (label,) = figure.legends[0].get_texts()
+    assert figure.get_suptitle() == r"branch weights of runs/\udce9" and label.get_text() == r"runs/\udce9"
+
+
 @pytest.mark.parametrize("style", [line_style, point_style])
 def test_so_many_lines_and_points_differ(style):
     assert len({tuple(style(number).values()) for number in range(32)}) == 32
