@@ -29,7 +29,7 @@ setup(
     packages=find_packages(include=["user_dir", "user_dir.*"]),
     package_data={"user_dir.tools.attention_page": ["page.html"]},
     entry_points={"console_scripts": [f"nmt-{tool.replace('_', '-')} = user_dir.tools.{tool}:main" for tool in tools]},
-    python_requires=">=3.11,<3.15",  # fairseq-fixed imports from 3.11 on; the pinned numpy has no wheel for 3.15
+    python_requires=">=3.11,<3.14",  # fairseq-fixed imports from 3.11 on; 3.14 writes Optional[int] as int | None
     install_requires=[
         "fairseq-fixed>=0.12.3.1,<0.13",  # imports as `fairseq`: trainer, data, generator
         "torch>=2.6",  # loads checkpoints weights-only
@@ -48,8 +48,8 @@ setup(
     extras_require={
         "dev": [
             "pytest>=8",
-            "pytest-xdist>=3",
-            "ruff>=0.9",
+            "pytest-xdist>=3.2",  # --dist worksteal
+            "ruff>=0.12",  # UP045, which was a part of UP007
             "pangolinn>=0.0.1,<0.1",  # suites of tests of padding and causality
             *ctranslate2,
         ],

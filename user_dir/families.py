@@ -4,10 +4,8 @@
     python3 user_dir/families.py relative_transformer_big   # prints updates, averaged checkpoints, attention dropout
 
 This is plain data for architectures.py and for the shell scripts of examples/, which read it before anything is
-installed. So it needs only Python 3.8 or newer, and neither fairseq nor torch.
+installed. So it needs only Python 3.6 or newer (RHEL 8's), and neither fairseq nor torch.
 """
-
-from __future__ import annotations
 
 import sys
 from typing import NamedTuple
@@ -18,14 +16,14 @@ class Family(NamedTuple):
 
     options: dict  # defaults, which the command line overrides
     big: dict = {}  # other defaults of the paper's big models
-    updates: tuple[int, int] = (100_000, 300_000)
-    averaged: tuple[int, int] = (5, 20)  # checkpoints; 1: the last one, unchanged
-    attention_dropout: tuple[float, float] = (0.0, 0.0)
+    updates: tuple = (100_000, 300_000)
+    averaged: tuple = (5, 20)  # checkpoints; 1: the last one, unchanged
+    attention_dropout: tuple = (0.0, 0.0)
 
     def options_of(self, size: str) -> dict:
         return {**self.options, **self.big} if size.startswith("big") else self.options
 
-    def training_of(self, size: str) -> tuple[int, int, float]:
+    def training_of(self, size: str) -> tuple:
         """Updates, checkpoints to average, and attention dropout."""
         return tuple(pair[size.startswith("big")] for pair in (self.updates, self.averaged, self.attention_dropout))
 
@@ -62,7 +60,7 @@ FAMILIES = {
 }
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list) -> None:
     if not arguments:
         print(*FAMILIES)
         return

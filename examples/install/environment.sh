@@ -13,8 +13,9 @@ older_gpus="--index-url https://download.pytorch.org/whl/cu126"  # and drivers b
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 . "$project/examples/install/cores.sh"
-# Several processes share them (recipe.sh).
-[ "${PROCESSES:-1}" != 1 ] || [ "$(cores)" = "$(env -u OMP_NUM_THREADS nproc)" ] ||
+# Several processes share them (recipe.sh). torch does not see the limit, and a newer nproc does.
+[ "${PROCESSES:-1}" != 1 ] ||
+  [ "$(cores)" = "$("${PYTHON:-python3}" -c 'import os; print(len(os.sched_getaffinity(0)))' 2>/dev/null)" ] ||
   export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(cores)}"
 
 own_environment=
@@ -22,8 +23,8 @@ own_environment=
 [ "${INSTALL:-}" != no ] || return 0
 
 require_python() {  # an interpreter, and what to do if it is another one
-  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null ||
-    fail "Python 3.11 to 3.14 is needed, and $1 is $(type -P "$1" >/dev/null && "$1" --version 2>&1 || echo missing)." \
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null ||
+    fail "Python 3.11 to 3.13 is needed, and $1 is $(type -P "$1" >/dev/null && "$1" --version 2>&1 || echo missing)." \
       "${2:-Name another one: PYTHON=/path/to/python3.11 $0}"
 }
 

@@ -29,7 +29,7 @@ from=$PWD project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 type -P "${PYTHON:-python3}" > /dev/null ||
-  fail "there is no ${PYTHON:-python3}: install Python 3.11 to 3.14, or name it: PYTHON=/path/to/python3.11 $0"
+  fail "there is no ${PYTHON:-python3}: install Python 3.11 to 3.13, or name it: PYTHON=/path/to/python3.11 $0"
 
 at_least() {  # number, names of variables that must hold whole numbers not below it; leading zeros are removed
   local least=$1 name; shift

@@ -44,14 +44,14 @@ def activate(checkout, answers):
     return environment
 
 
-@pytest.mark.parametrize("version", [(3, 10), (3, 15), None])
+@pytest.mark.parametrize("version", [(3, 10), (3, 14), (3, 15), None])
 def test_refuses_another_or_missing_python(checkout, version):
     if version:
         other = f'{PYTHON} -c "import sys; sys.version_info = {version}; $2"'
         executable(checkout / "other", f"[ $1 != --version ] || {{ echo '{version}'; exit; }}\nexec {other}")
     done = source(checkout, PYTHON=str(checkout / "other"))
     assert done.returncode == 1
-    for words in ("Python 3.11 to 3.14 is needed", str(version or "missing"), "PYTHON="):
+    for words in ("Python 3.11 to 3.13 is needed", str(version or "missing"), "PYTHON="):
         assert words in done.stderr
     assert not (checkout / ".venv").exists()
 
@@ -152,6 +152,16 @@ def test_cores_of_a_container(checkout, limit, expected):
     done = source(checkout, INSTALL="no")
     processors = run("env", "-u", "OMP_NUM_THREADS", "nproc").stdout  # newer ones see quotas, too
     assert int(done.stdout) == (expected or int(processors)), done.stderr
+
+
+def test_torch_has_the_cores_of_a_container_whose_nproc_sees_the_limit(checkout):
+    """As that of newer coreutils: torch itself would start a thread for each core of the host."""
+    (checkout / "bin").mkdir()
+    executable(checkout / "bin/nproc", "echo 1")
+    (checkout / "script.sh").write_text("set -euo pipefail\n. examples/install/environment.sh\necho $OMP_NUM_THREADS\n")
+    path = f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = source(checkout, INSTALL="no", OMP_NUM_THREADS="", PATH=path)
+    assert done.stdout.strip() == ("1" if len(os.sched_getaffinity(0)) > 1 else ""), done.stderr
 
 
 def test_two_installations_at_a_time(checkout):
