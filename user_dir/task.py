@@ -147,6 +147,7 @@ class CheckedTranslationTask(TranslationTask):
             refuse_untrusted("the checkpoint", {"model": cfg})
             for name in EMBEDDINGS.keys() & {*as_dict(cfg)}:  # the model's parameters replace them
                 setattr(cfg, name, None)
+            self.detokenise_in_target_language()
             return super().build_model(cfg, from_checkpoint)
         options = argparse.Namespace(**training_options(self.cfg))
         if not hasattr(options, "save_dir"):  # a program builds a model without training it
@@ -161,14 +162,18 @@ class CheckedTranslationTask(TranslationTask):
         whole(self.cfg)["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
         prepare_last_checkpoint(options, self)
         refuse_input(options, self, cfg)
-        if self.cfg.eval_bleu and self.cfg.eval_bleu_detok == "moses":  # fairseq would detokenise as in English
-            given = {"target_lang": self.cfg.target_lang, **json.loads(self.cfg.eval_bleu_detok_args)}
-            self.cfg.eval_bleu_detok_args = json.dumps(given)
+        self.detokenise_in_target_language()
         model = super().build_model(cfg, from_checkpoint)
         refuse_checkpoints(options, self, model)
         if isinstance(model, TransformerModel):
             model.decoder.make_generation_fast_()  # the beam search of --eval-bleu reads no attention
         return model
+
+    def detokenise_in_target_language(self) -> None:
+        """For --eval-bleu, also of fairseq-validate; with --eval-bleu-detok moses fairseq detokenises as in English."""
+        if self.cfg.eval_bleu and self.cfg.eval_bleu_detok == "moses":
+            given = {"target_lang": self.cfg.target_lang, **json.loads(self.cfg.eval_bleu_detok_args)}
+            self.cfg.eval_bleu_detok_args = json.dumps(given)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None):
         """As fairseq's, without the empty constraints between two tabs, with which others would fail or not be met."""

@@ -39,7 +39,7 @@ CHECKPOINTS = [
     (PLAIN, "--restore-file {trained} --share-decoder-input-output-embed", "differ in the checkpoint and are shared"),
     (PLAIN, "--restore-file {trained} --encoder-attention-heads 2", "with --encoder-attention-heads 2 its .*: name an"),
     (PLAIN, f"{FINETUNED} --stop-time-hours 1", r"0\.\d\d hours for --stop-time-hours: name an average"),
-    (PLAIN, f"{FINETUNED} --absolute-positions omit", "--no-token-positional-embeddings True its"),
+    (PLAIN, f"{FINETUNED} --absolute-positions omit", "with --absolute-positions omit its"),
     (PLAIN, "--store-ema --ema-seed-model {trained}", "--ema-seed-model .* no moving average: name .* --store-ema"),
     (PLAIN, f"{FINETUNED} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]

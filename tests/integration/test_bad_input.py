@@ -60,6 +60,7 @@ INPUT = [
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
     ("--combine-val --valid-subset valid,test", "--valid-subset valid,test: --combine-val reads valid, .*: omit one"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
+    ("--label-smoothing 10", "--label-smoothing 10.0: give a number from 0 to below 1"),
     (
         "--patience 3 --save-interval 2 --save-interval-updates 2 --validate-interval-updates 3",
         "--validate-interval 1: --patience .*: add --save-interval 1; .*: add --save-interval-updates 3",
@@ -108,6 +109,7 @@ def test_choices_that_are_sound(copies):
     check_input(copies, f"{POLYNOMIAL} 5 --max-update 9 --end-learning-rate 1e-5")
     check_input(copies, "--lr-scheduler cosine --max-update 9 --warmup-updates 0 --stop-min-lr 1e-9")
     check_input(copies, "--batch-size 8", max_tokens=None, max_tokens_valid=None)
+    check_input(copies, "--amp", autocast=False)  # hydra's off without quotation marks, which the model refuses
     check_input(copies, "--best-checkpoint-metric ppl")
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
     check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
@@ -121,6 +123,7 @@ GIVEN = [
     ({"words": f"{METRIC} accuracy --maximize-best-checkpoint-metric", "criterion": "cross_entropy"}, NO_METRIC),
     # As fairseq-hydra-train may have them: it has no default schedule, and with the last one would train in float32.
     ({"lr_scheduler": None}, "lr_scheduler is missing: add lr_scheduler._name"),
+    ({"words": "--eval-bleu", "eval_bleu_args": None}, "--eval-bleu-args None: give a JSON object"),
     ({"words": "--amp", "offload_activations": True}, NO_AMP),
     ({"memory_efficient_fp16": True}, "common.memory_efficient_fp16 has no effect without common.fp16=true: add it"),
 ]

@@ -191,7 +191,10 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
     assert not batches._consumer.is_alive()
     assert not hasattr(checkpoint_utils.save_checkpoint, "best")
     assert task.sequence_generator.is_plain_beam_search() and task.curriculum == 2
-    assert task.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'  # fairseq's: always English
+    evaluation = setup_task(cfg.task, from_checkpoint=True)  # as by fairseq-validate
+    evaluation.build_model(cfg.model, from_checkpoint=True)
+    for one in (task, evaluation):
+        assert one.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'  # fairseq's: always English
     assert stop_loading in at_exit
 
 

@@ -67,7 +67,8 @@ def refuse_untrusted(source: str | pathlib.Path, cfg: Mapping, sizes: list[int] 
         most = [number for ending, number in largest.items() if str(option).endswith(ending)]
         unset = value is None or isinstance(value, str) and not value
         too_large = most and not (unset or isinstance(value, int | float) and value <= most[0])
-        if too_large or as_dict(value) is not None:  # fairseq-train saves no options within an option
+        # fairseq-train saves no options within an option; those of from_pretrained's search are not the model's.
+        if too_large or as_dict(value) is not None and option != "generation_args":
             reason = "which fairseq would run, or build for hours: do not use it"
             raise InputError(f"{source} has {option} {value}, {reason}")
 

@@ -148,6 +148,8 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
     if options.ddp_backend != "fully_sharded":  # with which parameters have other names
         refuse_other_parameters(another, state["model"], model)
     changed = differ.keys() - VariantConfig.__annotations__.keys() | differ.keys() & {*OF_THE_FUNCTION}
+    if "no_token_positional_embeddings" in changed and "absolute_positions" in differ:  # which sets it
+        changed ^= {"no_token_positional_embeddings", "absolute_positions"}
     if changed:
         given = " ".join(f"{flag(name)} {differ[name][1]}" for name in sorted(changed))
         raise InputError(f"{another}: with {given} its parameters would compute something else")

@@ -129,7 +129,7 @@ def precision_faults(options, model_options) -> Iterator[str]:
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
     if flattened and (options.cpu or not torch.cuda.is_available()):
         yield f"--fp16 needs a GPU: {IN_BF16}"
-    autocast = getattr(model_options, "autocast", "off") != "off"
+    autocast = getattr(model_options, "autocast", None) == "bf16"  # hydra's may be null, or off read as false
     if autocast and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
         yield f"--autocast bf16 cannot be combined with {given}, which computes in float16: omit one of them"
@@ -155,6 +155,8 @@ def unusable(options, task_cfg) -> Iterator[str]:
         yield f"--load-alignments has no effect on --criterion {options.criterion}: {remedy}"
     if options.grouped_shuffling and options.distributed_world_size > 1:
         yield "--grouped-shuffling leaves out the longest sentences where several processes train: omit it"
+    if not 0 <= (smoothing := getattr(options, "label_smoothing", 0)) < 1:  # fairseq takes 10 for a weight of -9
+        yield f"--label-smoothing {smoothing}: give a number from 0 to below 1"
     if options.max_valid_steps is not None:
         yield "--max-valid-steps takes the shortest sentences, which come first: use --valid-pairs"
     if task_cfg.valid_pairs < 0:
@@ -230,7 +232,7 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
     for name, known in (("eval_bleu_args", of_searches), ("eval_bleu_detok_args", None)):  # None: the detokeniser's
         try:
             given = json.loads(text := getattr(task_cfg, name))
-        except ValueError:
+        except (TypeError, ValueError):  # null in a configuration of hydra's
             given = None
         if not isinstance(given, dict):
             yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"

@@ -46,7 +46,7 @@ def chosen(options) -> tuple[str, pathlib.Path]:
     if options.restore_file != LAST:
         return "restore_file", pathlib.Path(options.restore_file)
     for name in ("continue_once", "finetune_from_model"):  # read once: a resumed training continues from its own
-        if getattr(options, name, None) and not last.exists():
+        if getattr(options, name, None) is not None and not last.exists():  # an empty name, too, of a variable
             return name, pathlib.Path(getattr(options, name))
     return "save_dir", last
 

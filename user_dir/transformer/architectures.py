@@ -1,10 +1,13 @@
 """All named architectures: each family in each size."""
 
+import re
+
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from ..checkpoints.files import refuse_shared_ffn
 from ..config import own_options
+from ..errors import InputError, flag
 from ..families import FAMILIES, SIZES, Family
 from .model import TransformerModel
 
@@ -25,7 +28,15 @@ def set_defaults(args, options: dict) -> None:
 
 
 def add_family(name: str, family: Family, model: type = TransformerModel) -> None:
-    """Registers `name`_SIZE as fairseq's --arch for every size, with the options of `family`."""
+    """Registers `name`_SIZE as fairseq's --arch for every size, with the options of `family`.
+
+    Raises:
+        InputError: for an option of `model` whose value fairseq's TransformerConfig would lose
+    """
+    lost = [flag(option) for option in own_options(model.config) if re.match("(encoder|decoder|quant_noise)_", option)]
+    if lost:
+        reason = "fairseq takes a name that begins so for its own option, and this one would keep its default"
+        raise InputError(f"{', '.join(lost)}: {reason}: choose another name")
     FAMILIES[name] = family
     register_model(name)(model)
     for size in SIZES:
@@ -37,15 +48,16 @@ def add_size(name: str, family: Family, size: str, model: type) -> None:
 
     @register_model_architecture(name, f"{name}_{size}")
     def architecture(args) -> None:
-        # In a checkpoint base_architecture has set defaults before: no user sets this to None.
-        if getattr(args, "adaptive_softmax_cutoff", "") is None:  # it may be older than --branch-residual
+        # In a checkpoint base_architecture has set defaults before; this one is no option that a user can give.
+        if hasattr(args, "decoder_input_dim"):  # it may be older than --branch-residual
             set_defaults(args, {"branch_residual": "none"})
             refuse_shared_ffn(getattr(args, "branch_ffn", None))
         # fairseq calls this twice before it trains: the second time, it must not seem to be such a checkpoint.
         # All of ours are set: --model-overrides changes only what is in a checkpoint of fairseq-hydra-train.
         set_defaults(args, {name: getattr(model.config, name) for name in own_options(model.config)} | options)
         base_architecture(args)  # fairseq's defaults for the rest
-        set_defaults(args, {"decoder_embed_dim": args.encoder_embed_dim})
+        for name in ("embed_dim", "ffn_embed_dim"):
+            set_defaults(args, {f"decoder_{name}": getattr(args, f"encoder_{name}")})
         set_defaults(args, {"decoder_output_dim": args.decoder_embed_dim})
         args.decoder_output_dim = int(args.decoder_output_dim)  # fairseq's parser reads a string
 

@@ -108,6 +108,11 @@ def test_the_same_model_from_another_architecture_and_an_older_file(built):
     for backend in ("legacy_ddp", "fully_sharded"):
         with pytest.raises(InputError, match="tiny --restricted-attention encoder.: with --restricted-attention none"):
             refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=backend), stock)
+    relative, options = built("relative_transformer_tiny", {})
+    both, _ = built("relative_transformer_tiny", {"absolute_positions": "add"})
+    state = {"model": relative.state_dict(), "cfg": {"model": options}}
+    with pytest.raises(InputError, match=": with --absolute-positions add its parameters would compute something else"):
+        refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), both)
     weighted, options = built("weighted_transformer_tiny", {})
     older = {name: x for name, x in weighted.state_dict().items() if not name.endswith("bias_count")}
     state = {"model": older, "cfg": {"model": options}}
@@ -226,6 +231,14 @@ def test_a_training_without_a_last_checkpoint_does_not_begin_anew(saved, new_tas
         refuse_checkpoints(options, new_task(), None)
     options.no_save = True  # leaves the folder as it is
     refuse_checkpoints(options, new_task(), None)
+
+
+@pytest.mark.parametrize("name", ["continue_once", "finetune_from_model"])
+def test_an_empty_name_begins_no_training(new_task, tmp_path, name):
+    """Of a shell's variable that is not set: with --continue-once fairseq would train from the beginning."""
+    options = continued_from(LAST, save_dir=tmp_path, no_last_checkpoints=False, **{name: ""})
+    with pytest.raises(InputError, match=f"{flag(name)}: . is a folder: name a checkpoint in it"):
+        refuse_checkpoints(options, new_task(), None)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """The table of architectures: what each family and size sets, and that the command line can set it otherwise."""
 
+from dataclasses import dataclass
+
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from user_dir.config import VariantConfig
-from user_dir.families import FAMILIES, SIZES
+from user_dir.config import VariantConfig, option
+from user_dir.errors import InputError
+from user_dir.families import FAMILIES, SIZES, Family
+from user_dir.transformer.architectures import add_family
+from user_dir.transformer.model import TransformerModel
 
 from support import families_with, training_options
 
@@ -49,6 +54,9 @@ def test_decoder_follows_encoder_widths_as_in_fairseq():
     args = parse("--arch", "vaswani_transformer_base", "--encoder-embed-dim", "64", "--decoder-ffn-embed-dim", "32")
     assert (args.decoder_embed_dim, args.decoder_output_dim, args.decoder_input_dim) == (64, 64, 64)
     assert (args.encoder_ffn_embed_dim, args.decoder_ffn_embed_dim) == (2048, 32)
+    args.decoder_ffn_embed_dim = None  # as null in hydra's configuration
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    assert args.decoder_ffn_embed_dim == 2048
     words = ("--encoder-layers", "2", "--encoder-attention-heads", "4", "--encoder-embed-dim", "64")
     names = [f"decoder_{name}" for name in ("layers", "attention_heads", "embed_dim", "ffn_embed_dim")]
     ours, stock = (parse("--arch", name, *words) for name in ("vaswani_transformer_base", "transformer"))
@@ -90,6 +98,17 @@ def test_defaults_of_a_family_can_be_changed_on_the_command_line(family):
     changed |= {"relative_positions": "values", "absolute_positions": "add"}
     words = [word for name, value in changed.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     assert changed.items() <= vars(parse("--arch", f"{family}_big", *words)).items()
+
+
+def test_an_option_that_would_keep_its_default_is_refused():
+    """fairseq's TransformerConfig sets decoder.window, and reads the default of decoder_window."""
+
+    @dataclass
+    class WindowConfig(VariantConfig):
+        decoder_window: int = option(0, "the number of positions that the decoder sees")
+
+    with pytest.raises(InputError, match="--decoder-window: fairseq takes .*: choose another name"):
+        add_family("window_transformer", Family({}), type("Window", (TransformerModel,), {"config": WindowConfig}))
 
 
 def test_a_width_that_fairseqs_parser_reads_as_a_string():

@@ -137,6 +137,7 @@ def test_a_checkpoint_from_before_there_were_forms_is_the_letter():
 
     assert options().branch_residual == "per_branch"
     assert options(branched_attention="self").branch_residual == "per_branch"  # given on the command line
+    assert options(adaptive_softmax_cutoff=None).branch_residual == "per_branch"  # null in hydra's configuration
     old = options()
     del old.branch_residual
     models.ARCH_CONFIG_REGISTRY[WEIGHTED](old)

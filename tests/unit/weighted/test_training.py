@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import types
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from user_dir.errors import InputError
 from user_dir.weighted.training import BranchTraining, refuse_training
 
 from branches import Branched, adam_options, assert_on_simplex, branch_rate, copies, fused_adam, fused_adam_options
-from support import families_with
+from support import build_model, families_with
 
 
 def test_no_warmup():
@@ -53,6 +54,12 @@ def test_an_unsuitable_training_of_hydras_is_refused():
     config = OmegaConf.create({**groups, "optimizer": {"_name": "fused_adam"}})
     with pytest.raises(InputError, match="--ddp-backend fully_sharded"):
         refuse_training(config.model)
+
+
+def test_a_trained_model_is_evaluated_in_any_precision(dictionary):
+    """fairseq-validate writes its own --fp16 among the options of the training."""
+    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary, of_checkpoint=True)
+    build_model(task, "weighted_transformer_tiny", **FLATTENED)
 
 
 @pytest.mark.parametrize("options", SUITABLE)
