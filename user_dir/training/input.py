@@ -15,7 +15,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
 from fairseq.data.encoders import TOKENIZER_REGISTRY
-from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.configs import CommonConfig, GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.registry import REGISTRIES
@@ -126,9 +126,15 @@ def precision_faults(options, model_options) -> Iterator[str]:
     for half in ("fp16", "bf16"):  # fairseq-train's parser adds it, fairseq-hydra-train does not
         if getattr(options, f"memory_efficient_{half}") and not getattr(options, half):
             yield f"common.memory_efficient_{half} has no effect without common.{half}=true: add it, or omit this"
+    if options.store_ema and options.fp16 and not options.ema_fp32:
+        yield "--store-ema with --fp16 keeps the average in float16, which rounds its changes away: add --ema-fp32"
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
     if flattened and (options.cpu or not torch.cuda.is_available()):
         yield f"--fp16 needs a GPU: {IN_BF16}"
+    if options.fp16 and options.amp:
+        yield "--fp16 cannot be combined with --amp: omit one of them"
+    if options.fp16 and len(options.update_freq) > 1 and options.fp16_scale_window is None:
+        yield "--fp16 with several numbers for --update-freq needs --fp16-scale-window: add one such as 2000"
     autocast = getattr(model_options, "autocast", None) == "bf16"  # hydra's may be null, or off read as false
     if autocast and (options.fp16 or options.amp):
         given = "--fp16" if options.fp16 else "--amp"
@@ -139,6 +145,10 @@ def precision_faults(options, model_options) -> Iterator[str]:
     if options.amp and any(getattr(model_options, name, False) for name in computed_again):
         reason = "which would compute layers again in float32"
         yield f"--amp cannot be combined with --checkpoint-activations, {reason}: {IN_BF16}"
+    if options.amp and options.amp_scale_window is not None:
+        yield f"--amp-scale-window {options.amp_scale_window}: fairseq takes --amp-init-scale for it: omit it"
+    if options.amp and options.amp_init_scale != CommonConfig.amp_init_scale:
+        yield f"--amp-init-scale {options.amp_init_scale}: fairseq begins with --fp16-init-scale: give that instead"
 
 
 def unusable(options, task_cfg) -> Iterator[str]:
