@@ -180,7 +180,11 @@ training=("${model[@]}" "${rule[@]}" --label-smoothing 0.1 --adam-betas '(0.9, 0
 # More processes have fewer tokens each, in which a long sentence of the validation set might not fit.
 running=(--max-tokens "$max_tokens" --max-tokens-valid "$MAX_TOKENS" --update-freq "$update_freq"
   --log-interval $((UPDATES < 1000 ? 10 : 100)))
-[ -z "${update_pairs:-}" ] || running+=(--batch-size $((update_pairs / workers)))
+if [ -n "${update_pairs:-}" ]; then
+  running+=(--batch-size $((update_pairs / workers)))
+  # fairseq would take fewer pairs, a multiple of eight.
+  [ $((update_pairs / workers % 8)) = 0 ] || running+=(--required-batch-size-multiple 1)
+fi
 averaged=("$run/checkpoint_last.pt")
 case $checkpoints in
   best | last)

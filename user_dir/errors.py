@@ -36,6 +36,7 @@ LINES = [
     (ValueError, "to be divisible by the number of groups", "--diverse-beam-groups has to divide --beam"),
     (OSError, "Model file not found", "--path: {}: name a checkpoint"),
     (ValueError, "--combine-val to combine them", "{}"),
+    (RuntimeError, "by peer", "another process of this training has ended: its own message says why"),
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
     (ImportError, "Please install fairscale", "{}"),
     (ValueError, "loaded state dict", "the checkpoint's optimizer is that of another model: add --reset-optimizer"),
@@ -73,20 +74,20 @@ def report_input_errors_in_one_line() -> None:
     previous_hook = sys.excepthook
 
     def hook(kind, error, trace):
-        ours = rf"\n{re.escape(__package__)}\.[\w.]+: (.*)"  # the end of the traceback of an error of ours
-        last_trace = str(error).rpartition("Traceback (most recent call last)")[2]  # its cause's comes first
-        if isinstance(error, InputError):
-            message = str(error)
-        elif kind.__name__ == "ProcessRaisedException" and (match := re.search(ours, last_trace, re.DOTALL)):
-            message = match[1]
-        elif kind is ValueError and str(error).startswith("--finetune-from-model"):
-            message = str(error).partition(": {")[0]  # the whole configuration follows
+        name, said, ours = kind.__name__, str(error), isinstance(error, InputError)
+        last_trace = said.rpartition("Traceback (most recent call last)")[2]  # its cause's comes first
+        if name == "ProcessRaisedException" and (end := re.search(r"\n([\w.]+): (.*)", last_trace, re.DOTALL)):
+            name, said, ours = end[1].rpartition(".")[2], end[2], end[1].startswith(f"{__package__}.")
+        if ours:
+            message = said
+        elif name == "ValueError" and said.startswith("--finetune-from-model"):
+            message = said.partition(": {")[0]  # the whole configuration follows
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
         elif isinstance(error.__context__, FloatingPointError):  # on which fairseq's NaN detector has failed
             message = str(error.__context__)
-        elif lines := [line for of, words, line in LINES if of in (kind, kind.__name__) and words in str(error)]:
-            message = lines[0].format(error)
+        elif lines := [line for of, words, line in LINES if name == getattr(of, "__name__", of) and words in said]:
+            message = lines[0].format(said)
         else:
             return previous_hook(kind, error, trace)
         print(*message.split(), file=sys.stderr)

@@ -304,7 +304,7 @@ class CheckedTranslationTask(TranslationTask):
         """
         try:
             loss, size, log = super().train_step(*args, **kwargs)
-            return loss, WholeSize() if kwargs.get("ignore_grad") else size, log
+            return loss, WholeSize() if kwargs.get("ignore_grad") else size, self.same_entries(log)
         except RuntimeError as error:
             if "out of memory" not in str(error) or not distributed.is_initialized():
                 raise
@@ -316,7 +316,12 @@ class CheckedTranslationTask(TranslationTask):
         if getattr(criterion, "rdrop_alpha", 0):
             criterion = copy.copy(criterion)
             criterion.rdrop_alpha = 0
-        return super().valid_step(sample, model, criterion)
+        loss, size, log = super().valid_step(sample, model, criterion)
+        return loss, size, self.same_entries(log)
+
+    def same_entries(self, log: dict) -> dict:
+        """`log`, also of a batch without alignments: torch ends processes that add up different numbers of entries."""
+        return {"alignment_loss": 0.0, **log} if self.cfg.load_alignments else log
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)

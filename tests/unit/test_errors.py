@@ -109,6 +109,10 @@ def raised_in_another_process(error):
             "the checkpoint's epoch has other batches: add --reset-dataloader\n",
         ),
         (
+            RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:2"),
+            "another process of this training has ended: its own message says why\n",
+        ),
+        (
             ValueError("loaded state dict has a different number of parameter groups"),
             "the checkpoint's optimizer is that of another model: add --reset-optimizer\n",
         ),
@@ -116,6 +120,14 @@ def raised_in_another_process(error):
         (raised_in(FloatingPointError("Minimum loss scale x"), StopIteration()), "Minimum loss scale x\n"),
         (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
+        (
+            raised_in_another_process(AssertionError("x; please reset the optimizer (y)")),
+            "x; please reset the optimizer (y)\n",
+        ),
+        (
+            raised_in_another_process(ValueError("--finetune-from-model and x: {'all': 1}")),
+            "--finetune-from-model and x\n",
+        ),
     ],
     ids=lambda value: str(value)[:20].strip(),
 )

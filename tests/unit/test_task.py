@@ -347,6 +347,16 @@ def test_a_dummy_batch_leaves_the_sample_size_of_others(new_task, monkeypatch, d
     assert float(size) == expected
 
 
+@pytest.mark.parametrize("step", ["train_step", "valid_step"])
+def test_batches_log_the_same_entries_with_and_without_alignments(new_task, monkeypatch, step):
+    """In the same order, in which several processes add them up."""
+    logs = [{"loss": 1.0, "alignment_loss": 2.0}, {"loss": 3.0}]
+    monkeypatch.setattr(TranslationTask, step, lambda *args, **kwargs: (None, 7, logs.pop()))
+    task = new_task(load_alignments=True)
+    found = [[*getattr(task, step)(None, None, None)[2].items()] for _ in range(2)]
+    assert found == [[("alignment_loss", 0.0), ("loss", 3.0)], [("alignment_loss", 2.0), ("loss", 1.0)]]
+
+
 @pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
 def test_memory_is_logged_in_training(new_task, monkeypatch):
     criterion = Criterion()

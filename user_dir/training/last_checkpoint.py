@@ -74,7 +74,8 @@ def prepare_last_checkpoint(options, task) -> None:
     seen = [(str(path) if there else "no file", before)] * processes
     if several:
         distributed.all_gather_object(seen, seen[0])
-    if len(files := sorted({file for file, _ in seen})) > 1:  # some hosts would train from the beginning
+    # Hosts may name it differently; those that do not have it would train from the beginning.
+    if len(files := sorted({file for file, _ in seen})) > 1 and "no file" in files:
         raise InputError(f"the processes would continue from {' and '.join(files)}: give all hosts the same --save-dir")
     before, now = seen[0][1], batches(processes, vars(options))
     if before not in (None, now):

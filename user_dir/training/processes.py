@@ -54,8 +54,11 @@ class WholeSize(float):
 
 
 def end_with_torchrun() -> None:
-    """Ends this process if torchrun is killed (kill -9, out of memory): it would train beside the resumed training."""
-    if distributed.is_torchelastic_launched():
+    """Ends this process if torchrun, or fairseq-train itself, is killed: it would train beside the resumed training.
+
+    torch asks for SIGINT, to which commands that a script starts in the background are deaf.
+    """
+    if distributed.is_torchelastic_launched() or distributed.is_initialized() and multiprocessing.parent_process():
         multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # does nothing outside Linux
 
 

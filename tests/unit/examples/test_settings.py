@@ -161,7 +161,11 @@ def test_letters_to_sounds(family, tmp_path):
     assert last_options(text, expected) == expected
     assert f"python examples/g2p.py prepare {tmp_path} kor\n" in text and "moses" not in text
     assert "/checkpoint_best.pt --output" in text
-    assert option(plan("g2p.sh", GPUS=0, PROCESSES=2), "--batch-size") == "200"
+    for processes, size in ((2, 200), (4, 100)):
+        text = plan("g2p.sh", GPUS=0, PROCESSES=processes)
+        assert option(text, "--batch-size") == str(size)
+        # fairseq would take 96 of 100, a multiple of its default.
+        assert ("--required-batch-size-multiple 1 " in text) == (size % 8 > 0)
 
 
 def test_talks(tmp_path):

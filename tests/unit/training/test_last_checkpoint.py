@@ -118,6 +118,7 @@ def test_a_host_without_the_file(prepare, tmp_path):
     torch.save(state(3, 2), tmp_path / "checkpoint_last.pt")
     with pytest.raises(InputError, match="would continue from .*_last.pt and no file: give all hosts the same --save-"):
         prepare(processes=2, elsewhere=[("no file", None)])
+    prepare(processes=2, elsewhere=[("/the/other/name/of/checkpoint_last.pt", None)])
 
 
 def iterator(pairs, processes=1, size=1, rank=0):

@@ -2,14 +2,15 @@
 
 import argparse
 import itertools
+import signal
 import time
 
 import pytest
 from fairseq.data.iterators import BufferedIterator
-from torch import distributed
+from torch import distributed, multiprocessing
 
 from user_dir.errors import InputError
-from user_dir.training.processes import refuse_processes, stop_loading
+from user_dir.training.processes import end_with_torchrun, refuse_processes, stop_loading
 
 
 class Batches:
@@ -28,6 +29,17 @@ def test_no_thread_loads_while_python_ends():
     began = time.monotonic()
     stop_loading()
     assert not batches._consumer.is_alive() and time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("parent, asked", [("fairseq-train", [signal.SIGKILL]), (None, [])])
+def test_a_process_ends_with_the_one_that_spawned_it(monkeypatch, parent, asked):
+    found = []
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setattr(multiprocessing, "_prctl_pr_set_pdeathsig", found.append)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    end_with_torchrun()
+    assert found == asked
 
 
 @pytest.mark.parametrize("backend", ["c10d", "pytorch_ddp"])
