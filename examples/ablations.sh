@@ -7,7 +7,7 @@
 # The tables are those of user_dir/tools/shared/paper_tables.py; their first row is the baseline: vaswani (Table 3),
 # shaw-distance and shaw-terms (Tables 2 and 3), ahmed-depth, ahmed-weights (how kappa and alpha are set), ahmed-decoder
 # (which attention has branches); convergence has the families, validates them during training and shows when each
-# reached the baseline's last validation loss. The table `families` has the families of ROWS, or all (compare.sh).
+# reached the baseline's lowest validation loss. The table `families` has the families of ROWS, or all (compare.sh).
 # Variables and their defaults:
 #   RECIPE=quickstart       the quickstart's corpus and model, rows in proportion; wmt14: the papers' sizes and corpus
 #   ROWS=(all)              some of them, by name; the first of the table is always included

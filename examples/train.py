@@ -57,7 +57,7 @@ class Running:
         with open(self.log, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - 20_000))
             text = log.read().decode(errors="replace")
-        update = re.findall(r"^update (\d+ of \d+): (?!valid)(?:.*?([\d.]+) words/s)?", text, re.MULTILINE)
+        update = re.findall(r"^update (\d+ of \d+): (?!valid)(?:.*?([\d.e+]+) words/s)?", text, re.MULTILINE)
         valid = re.findall(r"^update \d+ of \d+: valid loss ([\d.]+)", text, re.MULTILINE)
         step = re.findall(r"^# (\w+)$", text, re.MULTILINE)
         state = f"{update[-1][0]}, {update[-1][1]} words/s" if update else (step[-1] if step else "begins")

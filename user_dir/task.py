@@ -41,9 +41,11 @@ from .training.processes import WholeSize, end_with_torchrun, refuse_processes, 
 from .training.restarts import (
     close_other_logs,
     continue_clock,
+    continue_interval,
     continue_patience,
     forget_another_best,
     forget_other_trainings,
+    interval_so_far,
     measured,
     patience_so_far,
     seconds_so_far,
@@ -276,6 +278,7 @@ class CheckedTranslationTask(TranslationTask):
         start_clock()
         close_other_logs()
         if self.kept:
+            continue_clock(self.kept.get("seconds", 0.0))
             forget_another_best(self.kept, measured(training_options(self.cfg), self.datasets))
             self.kept = None
         if epoch == training_options(self.cfg).get("max_epoch"):  # fairseq would save at multiples of the interval only
@@ -287,12 +290,15 @@ class CheckedTranslationTask(TranslationTask):
         options = training_options(self.cfg)
         if "best_checkpoint_metric" not in options:  # a program trains
             return {}
-        kept = {"seconds": seconds_so_far(), **measured(options, self.datasets), **patience_so_far()}
-        return {type(self).__name__: kept}
+        kept = {"seconds": seconds_so_far(), "interval": interval_so_far()}
+        return {type(self).__name__: kept | measured(options, self.datasets) | patience_so_far()}
 
     def set_checkpoint_dict(self, state: dict) -> None:
+        options = training_options(self.cfg)
         continue_clock(state.get("seconds", 0.0))
-        continue_patience(state, whole(self.cfg), measured(training_options(self.cfg), self.datasets))
+        if not options["reset_meters"]:
+            continue_interval(state.get("interval", []))
+        continue_patience(state, whole(self.cfg), measured(options, self.datasets))
 
     def train_step(self, *args, **kwargs):
         """As fairseq's, with the gradient of all batches divided by their size where a process ends an epoch earlier.

@@ -153,7 +153,7 @@ def table_of(args: argparse.Namespace, logs: list[dict], names: list[str]) -> st
 
         columns += ["target subwords", "FLOPs", "seconds of updates", "FLOP/s"]
         for path, log, row in zip(args.logs, logs, rows):
-            subwords, operations, seconds = cost(path, log.get("train_inner", {}))
+            subwords, operations, seconds = cost(path, log.get("train_inner", {}), log.get("train", {}))
             speed = f"{operations / seconds:.2g}" if seconds else "–"  # fairseq's log has whole seconds
             row += [f"{subwords:.3g}", f"{operations:.2g}", f"{seconds:.0f}", speed]
     return table(columns, rows)

@@ -1,4 +1,4 @@
-"""Continues counts after restarts: the validations of --patience, and the seconds in the log, whose lines stay single.
+"""Continues counts after restarts: the validations of --patience, the seconds in the log, and the means of its lines.
 
 fairseq counts the validations without improvement in attributes of its command's function, which end with the process:
 a training that is interrupted often would never stop (https://github.com/facebookresearch/fairseq/issues/3531).
@@ -92,6 +92,17 @@ def continue_patience(state: dict, cfg: DictConfig, by: dict) -> None:
         cfg["optimization"]["max_epoch"] = -1
 
 
+def interval_so_far() -> list:
+    """fairseq's meters of the updates since the last line of its log, for a checkpoint."""
+    return (metrics.get_meters("train_inner") or metrics.MetersDict()).state_dict()
+
+
+def continue_interval(state: list) -> None:
+    """Continues them: fairseq forgets them where a checkpoint ends an epoch, and then logs a part of an interval."""
+    if metrics.get_meters("train_inner") is None:
+        metrics.load_state_dict({"train_inner": state})
+
+
 def clock():
     """fairseq's meter of the training's seconds, `wall` in its log; None in other programs."""
     return metrics.get_meter("default", "wall")
@@ -108,7 +119,7 @@ def continue_clock(seconds: float) -> None:
 
 
 def start_clock() -> None:
-    """Starts it from 0 if a checkpoint has stopped it and has no seconds, or --reset-dataloader keeps them from us."""
+    """Starts it from 0 if a checkpoint has stopped it and has no seconds."""
     if clock() is not None and clock().start_time is None:
         continue_clock(0.0)
 

@@ -82,6 +82,9 @@ def test_the_last_report_is_shown(tmp_path):
     reports = ("10 of 90: loss 3, 100 words/s, 1 s", "20 of 90: loss 2, 200 words/s, 2 s", "20 of 90: valid loss 4.5")
     job.log.write_text("".join(f"update {report}\n" for report in reports))
     assert train.Running.progress(job) == "row.1: 20 of 90, 200 words/s, valid 4.5"
+    with job.log.open("a") as log:  # as fairseq writes more than 999,999
+        log.write("update 30 of 90: loss 1, 1.5e+06 words/s, 3 s\n")
+    assert train.Running.progress(job) == "row.1: 30 of 90, 1.5e+06 words/s, valid 4.5"
 
 
 def test_a_pattern_names_trainings(monkeypatch, capsys):

@@ -97,7 +97,8 @@ def fairseq_log():
                 bar = progress_bar.progress_bar([0] * 300, **options)
                 next(iter(bar))
                 step = bar.log if tag == "train_inner" else bar.print
-                step({**values, "num_updates": updates}, tag=tag, step=updates)
+                clock = {"wall": 7.0} if tag.startswith("train") else {}
+                step({**clock, **values, "num_updates": updates}, tag=tag, step=updates)
         progress_bar.logger.removeHandler(handler)
         handler.close()
         return path

@@ -159,6 +159,26 @@ def test_another_training_in_the_same_process(counter, monkeypatch):
     assert not vars(counter) and not hasattr(checkpoint_utils.save_checkpoint, "best")
 
 
+@pytest.mark.parametrize(("reset", "loss"), [(False, 5.0), (True, 2.0)])
+def test_an_interval_of_the_log_goes_on(new_task, options, reset, loss):
+    """fairseq does not load its own meters where an epoch begins."""
+    metrics.reset()
+    task = new_task()
+    task.cfg = options(reset_meters=reset)
+    assert task.get_checkpoint_dict()["CheckedTranslationTask"]["interval"] == []
+    with metrics.aggregate("train_inner"):
+        metrics.log_scalar("loss", 6.0, weight=3)
+    state = task.get_checkpoint_dict()["CheckedTranslationTask"]
+    metrics.reset()
+    task.set_checkpoint_dict(state)
+    with metrics.aggregate("train_inner") as interval:
+        metrics.log_scalar("loss", 2.0, weight=1)
+    assert interval.get_smoothed_value("loss") == loss
+    task.set_checkpoint_dict(state)  # as fairseq loads them in the middle of an epoch
+    assert metrics.get_meters("train_inner") is interval
+    metrics.reset()
+
+
 def test_the_clock_goes_on(new_task, options):
     """As fairseq's trainer does when it begins, and when it loads a checkpoint."""
     metrics.reset()
@@ -175,6 +195,9 @@ def test_the_clock_goes_on(new_task, options):
     metrics.load_state_dict(metrics.state_dict())
     task.begin_epoch(2, None)  # the checkpoint had no seconds
     assert 0 < seconds_so_far() < 100
+    task.kept = {**LOSS, "seconds": 300.0}  # with --reset-dataloader
+    task.begin_epoch(1, None)
+    assert 300 < seconds_so_far() < 400
     metrics.reset()
 
 

@@ -42,20 +42,23 @@ def lengths(task) -> tuple[float, float]:
     return dataset.src_sizes.mean(), dataset.tgt_sizes.mean()
 
 
-def shown(points: dict[int, dict]) -> tuple[float, float]:
-    """Target subwords and seconds of the updates in "train_inner" of a log (see training_log.read_log).
+def shown(points: dict[int, dict], epochs: dict[int, dict]) -> tuple[float, float]:
+    """Target subwords and seconds of the updates in "train_inner" of a log, with its "train" (training_log.read_log).
 
-    A log may begin late (--continue-once); its first interval is then as long as the second.
+    A log may begin late (--continue-once); its first interval is then as long as the second. fairseq writes whole
+    seconds, so they are taken from the epochs where these are fewer than the intervals and have all of their updates.
     """
     numbers = sorted(points)
     begun = max(0, 2 * numbers[0] - numbers[1]) if len(numbers) > 1 else 0
     intervals = itertools.pairwise([begun, *numbers])
     tokens = sum(points[updates]["wpb"] * (updates - before) for before, updates in intervals)
-    return tokens, sum(values["train_wall"] for values in points.values())
+    whole = begun == 0 and max(epochs, default=0) >= numbers[-1]
+    timed = epochs if whole and len(epochs) < len(points) else points
+    return tokens, sum(values["train_wall"] for values in timed.values()) * numbers[-1] / max(timed)
 
 
-def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, float]:
-    """Target subwords, floating-point operations and seconds of the training with this log.
+def cost(log: pathlib.Path, points: dict[int, dict], epochs: dict[int, dict]) -> tuple[float, float, float]:
+    """Target subwords, floating-point operations and seconds of the training with this log (see `shown`).
 
     The model is that of a checkpoint beside the log.
 
@@ -72,5 +75,5 @@ def cost(log: pathlib.Path, points: dict[int, dict]) -> tuple[float, float, floa
     if any(isinstance(module, LayerDropModuleList) for module in model.modules()):
         raise InputError(f"{checkpoint} was trained with other layers in each update (layerdrop): omit --cost")
     source, target = lengths(task)
-    tokens, seconds = shown(points)
+    tokens, seconds = shown(points, epochs)
     return tokens, operations(model, round(source), round(target)) / round(target) * tokens, seconds

@@ -36,9 +36,12 @@ def read_line(line: str) -> tuple[str, dict] | None:
         prefix = min((name.removesuffix("num_updates") for name in values if name.endswith("num_updates")), default="")
         kind, values = prefix[:-1] or "train_inner", {name.removeprefix(prefix): values[name] for name in values}
     elif match := INTERVAL.search(line) or SUMMARY.search(line):
-        kind = "train_inner" if match.re is INTERVAL else match["subset"] or "train"
+        subset = match.groupdict().get("subset")
+        kind = subset or ("train_inner" if match.re is INTERVAL else "train")
         named = [("epoch", match["epoch"]), *VALUE.findall(match["values"])]
         values = {name: number(value) for name, value in named}
+        if subset is None and "wall" not in values:  # a line that was cut off: this is its last value
+            return None
     else:
         return None
     if kind == "train" and "wall" not in values:  # a validation on the training set

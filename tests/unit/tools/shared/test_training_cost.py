@@ -48,8 +48,17 @@ def test_operations_of_branches(build, dictionary):
 
 
 def test_shown():
-    assert shown(POINTS) == (50 * 10 + 50 * 20, 7)
-    assert shown({8000 + updates: values for updates, values in POINTS.items()}) == shown(POINTS)  # --continue-once
+    assert shown(POINTS, {}) == (50 * 10 + 50 * 20, 7)
+    late = {8000 + updates: values for updates, values in POINTS.items()}  # --continue-once
+    assert shown(late, {8100: {"train_wall": 99.0}}) == shown(POINTS, {})  # with what its epoch had before
+
+
+def test_seconds_are_not_those_of_many_rounded_intervals():
+    """Of 0.4 s each, for which fairseq writes 0."""
+    points = {100 * number: {"wpb": 10.0, "train_wall": 0.0} for number in range(1, 11)}
+    epochs = {500: {"train_wall": 2.0}, 1250: {"train_wall": 3.0}}  # after the last interval, too
+    assert shown(points, epochs) == (10_000, 4)
+    assert shown(points, {500: epochs[500]}) == (10_000, 0)  # it has not ended
 
 
 def test_updates_of_less_than_a_second(monkeypatch, tmp_path):
@@ -72,7 +81,7 @@ def test_layers_that_are_dropped_have_no_cost(saved, tmp_path, monkeypatch):
     path.rename(tmp_path / "average.pt")
     monkeypatch.setattr(training_cost, "data_of", lambda paths, option: data)
     with pytest.raises(InputError, match="average.pt was trained with other layers in each update .*: omit --cost"):
-        cost(tmp_path / "train.log", POINTS)
+        cost(tmp_path / "train.log", POINTS, {})
 
 
 def test_cost(saved, tmp_path, monkeypatch):
@@ -80,13 +89,13 @@ def test_cost(saved, tmp_path, monkeypatch):
     path.rename(tmp_path / "average.pt")
     monkeypatch.setattr(training_cost, "data_of", lambda paths, option: data)
     monkeypatch.setattr(training_cost, "lengths", lambda task: (5.1, 3.8))
-    found = cost(tmp_path / "train.log", POINTS)
+    found = cost(tmp_path / "train.log", POINTS, {})
     assert found == (1500, operations(model, 5, 4) / 4 * 1500, 7)
     for points in ({50: {"wpb": 10.0}}, {}):
         with pytest.raises(InputError, match="train.log has no lines with wpb and train_wall: name a log with"):
-            cost(tmp_path / "train.log", points)
+            cost(tmp_path / "train.log", points, {})
     (tmp_path / "average.pt").rename(tmp_path / "checkpoint_last.pt")
-    assert cost(tmp_path / "train.log", POINTS) == found
+    assert cost(tmp_path / "train.log", POINTS, {}) == found
     (tmp_path / "checkpoint_last.pt").unlink()
     with pytest.raises(InputError, match="there is no average.pt or checkpoint_last.pt beside .*train.log"):
-        cost(tmp_path / "train.log", POINTS)
+        cost(tmp_path / "train.log", POINTS, {})

@@ -37,6 +37,17 @@ def test_lines_of_a_real_log(tmp_path):
     assert log["valid"][100]["ppl"] == 117.52 and math.isnan(log["valid"][100]["wall"])
 
 
+def test_lines_that_were_cut_off_are_none(tmp_path):
+    """By a full disk or a power failure; the next start goes on behind them. An epoch would be a validation."""
+    path, start = tmp_path / "train.log", "2026-07-01 09:00:00 | INFO | fairseq_cli.train | {'_name': None}\n"
+    interval = "epoch 001:     50 / 1042 loss=10.7, num_updates=50, kappa_enc1=0.2500/0.7500, train_wall=18, wall=20\n"
+    cut = interval.replace("=50,", "=60,").partition("/0.75")[0]
+    path.write_text(f"{interval}{cut}{start}epoch 001 | loss 9.1 | num_updates 55 | lr 0.00{start}")
+    found = read_log(path)
+    assert {kind: [*points] for kind, points in found.items()} == {"train_inner": [50]}
+    assert found["train_inner"][50]["kappa_enc1"] == [0.25, 0.75]
+
+
 @pytest.mark.parametrize("log_format", ["simple", "json"])
 def test_a_validation_on_the_training_set_is_no_epoch(fairseq_log, steps, tmp_path, log_format):
     """--valid-subset valid,train."""
