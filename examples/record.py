@@ -44,7 +44,7 @@ def commit() -> str:
     git = ["git", "-C", str(PROJECT), "--git-dir=.git"]  # none of a folder around it
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = [*git, "diff", "HEAD", "--", ".", ":!examples/results", ":!*.md"]
+        changed = [*git, "diff", "HEAD", "--", ".", ":!examples/results", ":!tests/benchmarks/results", ":!*.md"]
         changes = subprocess.run(changed, capture_output=True, check=True).stdout
         return head + (f" dirty {hashlib.sha256(changes).hexdigest()[:12]}" if changes else "")
     except (OSError, subprocess.CalledProcessError):

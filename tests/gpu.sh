@@ -21,6 +21,7 @@ if [ -n "${SITE:-}" ]; then
   export INSTALL=no PATH="$commands:$PATH" PYTHONPATH="$(realpath "$SITE"):$project"
 fi
 extras=dev
+export PYTHONUTF8=1  # with a locale of ISO 8859 the report could not print κ
 cd "$project"
 . examples/install/environment.sh
 case ${1:--} in -*) set -- python tests/gpu.py "$@" ;; esac

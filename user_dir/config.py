@@ -215,7 +215,7 @@ def training_options(cfg) -> dict:
         return vars(cfg)
     root = whole(cfg)
     names = ["common", "distributed_training", "optimization", "dataset", "checkpoint", "ema"]
-    names += ["criterion", "lr_scheduler"]
+    names += ["criterion", "lr_scheduler", "common_eval"]
     groups = [group for name in names if isinstance(group := root.get(name), DictConfig)]  # else it has no dataclass
     options = {name: value for group in groups for name, value in group.items()}
     return options | {kind: choice_of(root, kind) for kind in CHOICES}

@@ -3,7 +3,7 @@
     python tests/benchmarks/data_prep.py text.de text.en --source-lang de --target-lang en [--lines 20000] [--copies 8]
 
 1. sacremoses' and subword-nmt's command lines one after the other, and ours, in turn on the same lines: seconds, ratio,
-   and whether the files are equal.
+   and whether the files are equal. Theirs include the start of each command; our processes wait already.
 2. prepare.py on all the text once and so many times (each copy with a word of its own, or it would be dropped as a
    duplicate): seconds of each stage, what more pairs take, the time to expect for WMT14 from the difference of the two
    sizes (learning subwords depends on the number of different words instead), and the largest process's memory.
@@ -50,7 +50,8 @@ def compare(text: Path, language: str, lines: int, folder: Path) -> None:
     """Prints what each step takes with the libraries' commands and with ours."""
     part = folder / "text"
     with open(text, encoding="utf-8") as source:
-        part.write_text("".join(islice(source, lines)), encoding="utf-8")
+        chosen = [*islice(source, lines)]
+    part.write_text("".join(chosen), encoding="utf-8")
     theirs = {
         "normalise": run(part, folder / "normalised", "sacremoses", "-q", "-l", language, "normalize"),
         "tokenise": run(folder / "normalised", folder / "tokens", "sacremoses", "-q", "-l", language, "tokenize"),
@@ -61,7 +62,7 @@ def compare(text: Path, language: str, lines: int, folder: Path) -> None:
         "normalise, tokenise": (tokenise_lines, part, "tokens", (language, False)),
         "split into subwords": (subwords.segment_lines, folder / "tokens", "pieces", (folder / "codes",)),
     }
-    print(f"{lines:,} lines of {text.name}")
+    print(f"{len(chosen):,} lines of {text.name}")
     print(f"{'':30}   commands   1 core  {os.cpu_count()} cores   ratio   lines/s a core   equal")
     for name, (function, source, result, arguments) in steps.items():
         seconds = theirs["segment"] if result == "pieces" else theirs["normalise"] + theirs["tokenise"]
@@ -72,7 +73,7 @@ def compare(text: Path, language: str, lines: int, folder: Path) -> None:
                 ours.append(timed(map_file, pool, function, source, folder / f"our {result}", *arguments))
         equal = (folder / f"our {result}").read_bytes() == (folder / result).read_bytes()
         times = f"{seconds:8.2f} s {ours[0]:6.2f} s {ours[1]:6.2f} s"
-        print(f"{name:30} {times} {seconds / ours[1]:6.1f}x {lines / ours[0]:12,.0f}       {equal}")
+        print(f"{name:30} {times} {seconds / ours[1]:6.1f}x {len(chosen) / ours[0]:12,.0f}       {equal}")
     ours = timed(subwords.learn, [folder / "tokens"], folder / "our codes", OPERATIONS)
     equal = (folder / "our codes").read_bytes() == (folder / "codes").read_bytes()
     times = f"{theirs['learn']:8.2f} s {ours:6.2f} s {'':8}"

@@ -230,6 +230,6 @@ def test_the_note_of_an_installation_is_the_same_in_all_locales(checkout):
 def test_a_machine_without_a_package_index(tmp_path):
     """gpu.sh's `python` has the packages of a virtual environment's python3, and those in SITE."""
     (tmp_path / "unpacked.py").touch()
-    words = ["python", "-c", "import tqdm, unpacked; print(unpacked.__file__)"]
-    done = run("bash", PROJECT / "tests/gpu.sh", *words, env={"SITE": str(tmp_path)})
-    assert done.stdout.strip() == str(tmp_path / "unpacked.py")
+    words = ["python", "-c", "import sys, tqdm, unpacked; print(unpacked.__file__, sys.flags.utf8_mode)"]
+    done = run("bash", PROJECT / "tests/gpu.sh", *words, env={"SITE": str(tmp_path), "PYTHONUTF8": ""})
+    assert done.stdout.split() == [str(tmp_path / "unpacked.py"), "1"]

@@ -19,7 +19,7 @@ from user_dir.training.optimizer import FusedAdamConfig
 from support import PROJECT
 
 FOLDERS = [PROJECT / name for name in ("user_dir", "data-prep", "examples", "tests")]
-PAGES = sorted([*PROJECT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
+PAGES = sorted([*PROJECT.glob("[A-Z]*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
 LINK = re.compile(r"\[([^\[\]]+)\]\(([^)\s]+)\)")
 MODELS, PAPERS = PROJECT / "user_dir/README.md", PROJECT / "user_dir/papers.md"
 

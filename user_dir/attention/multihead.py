@@ -40,14 +40,32 @@ class MultiheadAttention(modules.MultiheadAttention):
     Args:
         key_dim: d_k, size of a head's queries and keys (default d / h)
         value_dim: d_v, size of a head's values (default d / h)
-        others: as in fairseq; one of `self_attention` and `encoder_decoder_attention` is True
+        others: as in fairseq
+
+    Raises:
+        ValueError: unless either `self_attention` or `encoder_decoder_attention` is True
 
     Attributes:
         observers: functions that are called with the weights [B, h, T, S] of each call (tools/shared/attentions.py)
     """
 
-    def __init__(self, embed_dim, num_heads, key_dim=None, value_dim=None, **kwargs):
-        super().__init__(embed_dim, num_heads, **kwargs)
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        *,
+        kdim=None,
+        vdim=None,
+        dropout=0.0,
+        self_attention=False,
+        encoder_decoder_attention=False,
+    ):
+        if self_attention == encoder_decoder_attention:
+            raise ValueError("give one of self_attention and encoder_decoder_attention")
+        kind = {"self_attention": self_attention, "encoder_decoder_attention": encoder_decoder_attention}
+        super().__init__(embed_dim, num_heads, kdim=kdim, vdim=vdim, dropout=dropout, **kind)
         self.observers = []
         self.key_dim = key_dim or self.head_dim
         self.value_dim = value_dim or self.head_dim
@@ -125,7 +143,7 @@ class MultiheadAttention(modules.MultiheadAttention):
                 the keys and values of its first cached call
             key_padding_mask: [B, S], True at padding
             incremental_state: the cache of a decoder that is fed one token at a time (T = 1)
-            attn_mask: [T, S], added to the scores
+            attn_mask: [T, S], added to the scores; or bool, True where a key is hidden, as in torch
             need_weights: also return the attention weights, averaged over the heads
             need_head_weights: also return the attention weights of each head
 
@@ -135,6 +153,8 @@ class MultiheadAttention(modules.MultiheadAttention):
         Raises:
             ValueError: for several queries with a cache; fairseq's decoder passes one, even for forced prefixes
         """
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask, float("-inf"))
         returned = need_weights or need_head_weights
         needed = returned or bool(self.observers)
         heads, weights = self.compute_heads(query, key, key_padding_mask, incremental_state, attn_mask, needed)

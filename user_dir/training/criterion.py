@@ -47,6 +47,7 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
         fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
         fairseqs = fairseqs and type(decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
+        fairseqs = fairseqs and inspect.unwrap(type(decoder).forward) is TransformerDecoderBase.forward
         plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None and is_like_fairseqs(model)
         half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel

@@ -157,6 +157,8 @@ def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
     if isinstance(cfg.max_update, str):  # a reference to fairseq's options, of a program that has not given its own
         raise InputError("fused_adam needs max_update, fp16 and amp for branch weights: add them to its options")
     faults = []
+    if len({p.param_group for p in branch}) > 1:
+        faults.append("κ and α are those of several models: build an optimizer for each model")
     if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4; most updates are less than half that
         faults.append(
             "--memory-efficient-fp16 or -bf16 keeps κ and α in half precision, where rounding undoes their updates: "

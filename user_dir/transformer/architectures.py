@@ -2,7 +2,7 @@
 
 import re
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from ..checkpoints.files import refuse_shared_ffn
@@ -31,8 +31,13 @@ def add_family(name: str, family: Family, model: type = TransformerModel) -> Non
     """Registers `name`_SIZE as fairseq's --arch for every size, with the options of `family`.
 
     Raises:
-        InputError: for an option of `model` whose value fairseq's TransformerConfig would lose
+        InputError: for a name that fairseq knows, whose earlier model it would silently keep, and for an option of
+            `model` whose value its TransformerConfig would lose
     """
+    names = (name, *(f"{name}_{size}" for size in SIZES))
+    if taken := [known for known in names if known in MODEL_REGISTRY or known in ARCH_MODEL_REGISTRY]:
+        remedy = "choose another name for the family, or start Python again to register it anew"
+        raise InputError(f"{taken[0]}: there is a model of this name in this Python: {remedy}")
     lost = [flag(option) for option in own_options(model.config) if re.match("(encoder|decoder|quant_noise)_", option)]
     if lost:
         reason = "fairseq takes a name that begins so for its own option, and this one would keep its default"

@@ -59,7 +59,7 @@ class TransformerModel(TransformerModelBase):
             reason = "distances would count the padding, which decoding does not have"
             raise InputError(f"--left-pad-target cannot be combined with --relative-attention all: {reason}: omit it")
         learned = cfg.branched_attention != "none" and cfg.branch_weights != "random"
-        if learned and not getattr(task, "of_checkpoint", False):  # fairseq-validate's --fp16 is among its options, too
+        if learned:
             refuse_training(args)
         model = super().build_model(cfg, task)
         model.decoder.learns_alignment = getattr(task_cfg, "load_alignments", False)

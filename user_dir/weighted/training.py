@@ -57,6 +57,8 @@ def refuse_training(options) -> None:
     called …" and the exit status 134.
     """
     options, faults = training_options(options), []
+    if options.get("path"):  # of fairseq-validate, whose --fp16 is among the options, too; a training has none
+        return
     if options.get("use_bmuf") or options.get("ddp_backend") in ("fully_sharded", "slowmo"):
         faults.append(
             "--use-bmuf and --ddp-backend fully_sharded or slowmo take κ and α off the simplex: "

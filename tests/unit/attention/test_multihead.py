@@ -146,6 +146,25 @@ def test_padded_tokens_are_not_seen_later(build, batch, family, options):
         tokens = tokens[order]
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_mask_of_bools_hides_keys(kind, need_weights):
+    """As in torch, and so in fairseq's module."""
+    module = kind(MODEL, HEADS, self_attention=True, **KINDS[kind]).double()
+    x, mask = torch.randn(4, 3, MODEL, dtype=torch.double), future(4)
+    expected, found = (module(x, x, x, attn_mask=m, need_weights=need_weights)[0] for m in (mask, mask.isinf()))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("unread", [{"bias": False}, {"add_bias_kv": True}, {"add_zero_attn": True}], ids=str)
+def test_what_would_not_be_read_is_refused(unread):
+    """`value` is not, either, so that an attention of neither kind would take the keys for values."""
+    with pytest.raises(TypeError, match=next(iter(unread))):
+        MultiheadAttention(MODEL, HEADS, self_attention=True, **unread)
+    with pytest.raises(ValueError, match="one of self_attention"):
+        MultiheadAttention(MODEL, HEADS)
+
+
 def test_a_cached_call_takes_one_query():
     module, x = MultiheadAttention(MODEL, HEADS, self_attention=True), torch.randn(2, 3, MODEL)
     with pytest.raises(ValueError, match="one query at a time"):

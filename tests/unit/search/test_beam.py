@@ -246,6 +246,18 @@ def test_other_models_and_attention_are_left_to_fairseq(models, both, build):
     assert found[0][0]["attention"].numel() > 0
 
 
+def test_a_decoder_that_reads_all_words_is_left_to_fairseq(models, both):
+    """A variant's own, such as one that counts the words so far."""
+
+    def counting(self, tokens, *args, **kwargs):
+        logits, extra = super(type(self), self).forward(tokens, *args, **kwargs)
+        return logits - torch.nn.functional.one_hot(tokens, logits.size(2)).sum(1)[:, None], extra
+
+    (model,) = models()
+    model.decoder.__class__ = type("Counting", (type(model.decoder),), {"forward": counting})
+    assert_same(*both([model], left=True))
+
+
 def test_dropout_that_is_retained_is_left_to_fairseq(models, both):
     (ours,) = models()
     for module in ours.modules():

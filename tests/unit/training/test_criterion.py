@@ -163,7 +163,7 @@ def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
 
 
 LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
-LIMITS += [{"own_output_layer": True}, {"arch": "transformer_align"}, {"amp": True}]
+LIMITS += [{"own_output_layer": True}, {"own_call": True}, {"arch": "transformer_align"}, {"amp": True}]
 LIMITS += [{"own_probabilities": part} for part in ("model", "decoder")]
 
 
@@ -183,6 +183,13 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
     if "own_output_layer" in call:
         own = type("Own", (type(model.decoder),), {"output_layer": lambda self, x: self.output_projection(x).tanh()})
         model.decoder.__class__ = own
+    if "own_call" in call:
+
+        def without_the_first_word(self, *args, features_only=False, **kwargs):
+            x, extra = super(type(self), self).forward(*args, features_only=features_only, **kwargs)
+            return x if features_only else x.index_fill(2, torch.tensor([4]), -9.0), extra
+
+        model.decoder.__class__ = type("Own", (type(model.decoder),), {"forward": without_the_first_word})
     if where := call.get("own_probabilities"):
         part = model if where == "model" else model.decoder
 

@@ -111,6 +111,15 @@ def test_an_option_that_would_keep_its_default_is_refused():
         add_family("window_transformer", Family({}), type("Window", (TransformerModel,), {"config": WindowConfig}))
 
 
+@pytest.mark.parametrize("name", ["transformer_align", "vaswani_transformer"])
+def test_a_name_that_is_taken_is_refused(name):
+    """fairseq keeps the first model of a name without a word, and would train that one."""
+    before = FAMILIES.copy(), {*ARCH_CONFIG_REGISTRY}
+    with pytest.raises(InputError, match=f"{name}.*: choose another name"):
+        add_family(name, Family({"dropout": 0.5}))
+    assert (FAMILIES, {*ARCH_CONFIG_REGISTRY}) == before
+
+
 def test_a_width_that_fairseqs_parser_reads_as_a_string():
     args = parse("--arch", "vaswani_transformer_tiny", "--decoder-output-dim", "8")
     assert args.decoder_output_dim == 8

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import types
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from user_dir.errors import InputError
 from user_dir.weighted.training import BranchTraining, refuse_training
 
 from branches import Branched, adam_options, assert_on_simplex, branch_rate, copies, fused_adam, fused_adam_options
-from support import build_model, families_with
+from support import families_with
 
 
 def test_no_warmup():
@@ -56,10 +55,11 @@ def test_an_unsuitable_training_of_hydras_is_refused():
         refuse_training(config.model)
 
 
-def test_a_trained_model_is_evaluated_in_any_precision(dictionary):
+def test_a_trained_model_is_evaluated_in_any_precision(build):
     """fairseq-validate writes its own --fp16 among the options of the training."""
-    task = types.SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary, of_checkpoint=True)
-    build_model(task, "weighted_transformer_tiny", **FLATTENED)
+    build("weighted_transformer_tiny", **FLATTENED, path="checkpoint_best.pt")
+    groups = {"common": {"fp16": True}, "common_eval": {"path": "checkpoint_best.pt"}, "model": {}}  # hydra's
+    refuse_training(OmegaConf.create({**groups, "optimizer": {"_name": "fused_adam"}}).model)
 
 
 @pytest.mark.parametrize("options", SUITABLE)
@@ -74,6 +74,13 @@ def test_another_optimizer_is_noticed():
         model.weights.require_adopted()
     fused_adam(model)
     model.weights.require_adopted()
+
+
+def test_each_model_has_an_optimizer_of_its_own():
+    """As in a program that trains both directions; their rates may differ."""
+    both = torch.nn.ModuleList([Branched(), Branched()])
+    with pytest.raises(InputError, match="several models: build an optimizer for each"):
+        fused_adam(both)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
