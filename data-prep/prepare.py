@@ -105,10 +105,8 @@ def parser() -> argparse.ArgumentParser:
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Adds --workers, by default one for each core that this process may use."""
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument(
-        "--workers", type=number(int, 1), metavar="N", default=cores, help="processes (default: one per core)"
-    )
+    cores, help = len(os.sched_getaffinity(0)), "processes (default: one per core)"
+    parser.add_argument("--workers", type=number(int, 1), metavar="N", default=cores, help=help)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -124,16 +122,17 @@ def check(options: argparse.Namespace) -> None:
     for name in ("source_lang", "target_lang", "output"):
         if not getattr(options, name):
             raise PreparationError(f"--{name.replace('_', '-')} is missing: add it")
+    by_moses = not (options.pretokenised or options.like)
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[a-z]+(_[A-Za-z0-9]+)*", code):  # Moses would use the rules of English for FR
             raise PreparationError(
                 f"{code!r} is not a language code; give one such as fr (own-data.sh: rename the file)"
             )
-        if "_" in code and not (options.pretokenised or options.like):
+        if by_moses and "_" in code:
             language = code.partition("_")[0]
             remedy = language if len(language) == 2 else "the language's code of two letters, if it has one"
             raise PreparationError(f"Moses has no rules for {code} and would use those of English; give {remedy}")
-        if code in SHORTER and not (options.pretokenised or options.like):
+        if by_moses and code in SHORTER:
             raise PreparationError(f"Moses knows {SHORTER[code]}, and has no rules for {code}; give {SHORTER[code]}")
     if options.like and options.like.resolve() == options.output.resolve():
         raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
@@ -154,10 +153,8 @@ def check(options: argparse.Namespace) -> None:
 
 def list_corpora(registry: Path) -> None:
     for name, corpus in sorted(corpora.read_registry(registry).items()):
-        print(f"{name}: {corpus['title']}")
-        print(f"  {', '.join(corpus['pairs'])} (either direction)")
-        print(f"  {corpus['attribution']}")
-        print(f"  {corpus['licence']}")
+        pairs = f"{', '.join(corpus['pairs'])} (either direction)"
+        print(f"{name}: {corpus['title']}", pairs, corpus["attribution"], corpus["licence"], sep="\n  ")
 
 
 def prepare(arguments: Sequence[str] | None) -> None:

@@ -12,7 +12,7 @@ import collections
 import pathlib
 import sys
 
-from packed import find, lines_of
+from packed import compared, find, lines_of
 
 Pairs = list[tuple[str, str]]
 
@@ -29,15 +29,14 @@ def write(path: pathlib.Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def prepare(folder: str, language: str, *most_and_raw: str) -> None:
-    *most, raw = most_and_raw
+def prepare(folder: str, language: str, raw: str, most: int | None = None) -> None:
     words, target = pathlib.Path(folder), pathlib.Path(raw)
     target.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
         names = f"{language}.{part}.tsv", f"data/{language}_{part}.tsv"  # of a folder of words, of their repository
         if not (path := find(words, *names)):
             sys.exit(f"g2p.py: {words / names[0]} is missing, and so are {names[0]}.gz and {names[1]}: add one of them")
-        pairs = read(path)[: int(most[0]) if most else None]
+        pairs = read(path)[:most]
         name = "valid" if part == "dev" else part
         write(target / f"{name}.letters", [" ".join(word) for word, _ in pairs])
         write(target / f"{name}.sounds", [sounds for _, sounds in pairs])
@@ -45,36 +44,31 @@ def prepare(folder: str, language: str, *most_and_raw: str) -> None:
         write(target / "published.tsv", ["\t".join(pair) for pair in read(published)])
 
 
-def discordant(right: list[str], ours: list[bool], theirs: Pairs) -> tuple[int, int]:
-    """The numbers of words that only we, and only they, have right.
+def discordant(ours: list[tuple[str, bool]], theirs: Pairs) -> tuple[int, int]:
+    """The numbers of words that only we, and only they, have right; `ours` are as from `compared`.
 
     Raises:
         SystemExit: if theirs are for other words
     """
     # Theirs with <<unk>>, a sound that their dictionary lacks, are always wrong.
     theirs = [pair for pair in theirs if "<<unk>>" not in pair[0]]
-    if collections.Counter(sounds for sounds, _ in theirs) - collections.Counter(right):
+    if collections.Counter(sounds for sounds, _ in theirs) - collections.Counter(sounds for sounds, _ in ours):
         sys.exit("g2p.py: the published output has other words than the test set: fetch both again")
-    more_of_ours = collections.Counter(sounds for sounds, good in zip(right, ours) if good)
+    more_of_ours = collections.Counter(sounds for sounds, good in ours if good)
     more_of_ours.subtract(sounds for sounds, given in theirs if given == sounds)
     return (+more_of_ours).total(), (-more_of_ours).total()
 
 
 def score(raw: str, translations: str) -> None:
-    right = lines_of(pathlib.Path(raw, "test.sounds"))
-    given = [line.strip() for line in lines_of(pathlib.Path(translations))]
-    if len(right) != len(given):
-        counts = f"{translations} has {len(given)} lines and {raw}/test.sounds has {len(right)}"
-        sys.exit(f"g2p.py: {counts}: translate the test set again")
-    ours = [one == other for one, other in zip(right, given)]
-    columns = {"word error rate": f"{100 * (1 - sum(ours) / len(ours)):.2f}"}
+    ours = compared(f"{raw}/test.sounds", translations)
+    columns = {"word error rate": f"{100 * (1 - sum(good for _, good in ours) / len(ours)):.2f}"}
     signatures = [f"- word error rate: `% of {len(ours)} words whose sounds are not all right`"]
     published = pathlib.Path(raw, "published.tsv")
-    if published.exists() and len(pairs := read(published)) == len(right):
+    if published.exists() and len(pairs := read(published)) == len(ours):
         from scipy.stats import binomtest  # takes a second to import
 
         wrong = sum(one != other for one, other in pairs)
-        better, worse = discordant(right, ours, pairs)
+        better, worse = discordant(ours, pairs)
         p = binomtest(better, better + worse).pvalue if better + worse else 1  # McNemar's exact test
         columns["published output"] = f"{100 * wrong / len(pairs):.2f}"
         columns["sign test"] = f"{better} better, {worse} worse, p {p:.2g}"
@@ -86,11 +80,12 @@ def score(raw: str, translations: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["prepare"] and len(sys.argv) in (5, 6):
-        prepare(*sys.argv[2:])
-    elif sys.argv[1:2] == ["score"] and len(sys.argv) == 4:
-        score(*sys.argv[2:])
-    elif sys.argv[1:] in (["-h"], ["--help"]):
-        print(__doc__)
-    else:
-        sys.exit(__doc__)
+    match sys.argv[1:]:
+        case "prepare", folder, source, *pairs, raw if len(pairs) < 2:
+            prepare(folder, source, raw, *map(int, pairs))
+        case "score", raw, translations:
+            score(raw, translations)
+        case ["-h" | "--help"]:
+            print(__doc__)
+        case _:
+            sys.exit(__doc__)

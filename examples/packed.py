@@ -1,4 +1,4 @@
-"""Finds and reads a text file that may be packed, for g2p.py and sequences.py."""
+"""Finds, reads and compares text files that may be packed, for g2p.py and sequences.py."""
 
 import gzip
 import pathlib
@@ -22,3 +22,12 @@ def lines_of(path: pathlib.Path) -> list[str]:
         return [line.rstrip("\n") for line in lines]
     except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {path} cannot be read: {error}")
+
+
+def compared(correct: str | pathlib.Path, translations: str) -> list[tuple[str, bool]]:
+    """Each line of `correct`, and whether that of `translations` is equal; ends the command if one has more lines."""
+    right, given = (lines_of(pathlib.Path(path)) for path in (correct, translations))
+    if len(right) != len(given):
+        counts = f"{translations} has {len(given)} lines and {correct} has {len(right)}"
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {counts}: translate the test set again")
+    return [(line, line == ours.strip()) for line, ours in zip(right, given)]

@@ -92,17 +92,9 @@ stage() {  # title, step [remedy if it fails]: runs it and notes its time
   times+=$(printf '%6d s  %s' $((SECONDS - start)) "$1")$'\n'
 }
 
-extras=ctranslate2
-cd "$project"
-if [ -n "$dry_run" ]; then
-  declare -f "${helpers[@]}"
-else
-  silent=yes
-  . "$project/examples/install/environment.sh"
-  refuse_another_run
-fi
-
-remedy=""
+extras=ctranslate2 remedy=""
+[ -n "$dry_run" ] || silent=yes
+begin_plan
 [ "$corpus${MIRROR:-}" != tatoeba ] || remedy="; another corpus, from another server: CORPUS=bible SOURCE=de $0"
 stage "prepare the corpus: $data" prepare "$remedy"
 open_run

@@ -298,14 +298,8 @@ binarised() {  # languages [options of fairseq-preprocess] -- command that write
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 
 follow_plan() {  # published results
-  cd "$project"
   echo "# $family ($size) on $name: $share an update, $UPDATES updates"
-  if [ -n "$dry_run" ]; then
-    declare -f "${helpers[@]}"
-  else
-    . examples/install/environment.sh
-    refuse_another_run  # before hours of preparation; open_run asks again when it holds the folder's lock
-  fi
+  begin_plan
   # Commands other than fairseq-train also use any GPU that they see.
   if [ "$GPUS" = 0 ]; then run export CUDA_VISIBLE_DEVICES=; fi
   if wanted prepare; then

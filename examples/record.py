@@ -100,12 +100,11 @@ def versions() -> dict[str, str]:
 
 
 def machine(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> dict:
-    about = cpuinfo.read_text() if cpuinfo.exists() else ""
-    model = re.search(r"^model name\s*: (.*)", about, re.MULTILINE)
-    found = {"cpu": model[1] if model else platform.machine(), "cores": os.cpu_count()}
-    flags = re.search(r"^flags\s*: (.*)", about, re.MULTILINE)
+    lines = cpuinfo.read_text() if cpuinfo.exists() else ""
+    about = dict(re.findall(r"^(model name|flags)\s*: (.*)", lines, re.MULTILINE)[::-1])  # of the first processor
+    found = {"cpu": about.get("model name", platform.machine()), "cores": os.cpu_count()}
     # Virtual machines of different speed call themselves "AMD EPYC".
-    if wide := [name for name in INSTRUCTIONS if flags and name in flags[1].split()]:
+    if wide := [name for name in INSTRUCTIONS if name in about.get("flags", "").split()]:
         found["instructions"] = wide[-1]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible != "" and shutil.which("nvidia-smi"):
@@ -125,7 +124,7 @@ def training(log: pathlib.Path) -> dict:
     # A training that continues takes its clock from the checkpoint: the time after that is spent twice.
     again = sum(max(0.0, before - after) for before, after in itertools.pairwise(walls))
     why = END.findall(text)  # the reasons why training stopped
-    parameters = re.search(r"num\. shared model params: ([\d,]+)|num\. model params: ([\d,]+)", text)
+    parameters = re.search(r"num\. (?:shared )?model params: ([\d,]+)", text)
     curve = [
         {
             "update": update,
@@ -145,7 +144,7 @@ def training(log: pathlib.Path) -> dict:
         "words_per_second": round(statistics.median(values["wps"] for values in inner)) if inner else None,
         "peak_memory_gb": max(memory, default=None),  # of the first process and its data-loader workers
         **({"peak_gpu_memory_gb": max(held)} if held else {}),
-        "parameters": int((parameters[1] or parameters[2]).replace(",", "")) if parameters else None,
+        "parameters": int(parameters[1].replace(",", "")) if parameters else None,
         "validation": curve,
     }
 

@@ -11,7 +11,7 @@ import pathlib
 import random
 import sys
 
-from packed import find, lines_of
+from packed import compared, find, lines_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAINED, LONGER = range(1, 17), range(17, 25)  # letters in an input
@@ -76,9 +76,7 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
     return parts
 
 
-def prepare(task: str, *folder_and_raw: str) -> None:
-    *folder, raw = folder_and_raw
-    parts = read_scan(pathlib.Path(*folder), task) if task in SCAN else generate(task)
+def write(parts: dict[str, list[Pair]], raw: str) -> None:
     pathlib.Path(raw).mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():
         for side, lines in zip(("input", "output"), zip(*pairs)):
@@ -91,15 +89,10 @@ def percentage(right: list[bool]) -> str:
 
 
 def score(raw: str, translations: str) -> None:
-    texts = [pathlib.Path(path) for path in (f"{raw}/train.output", f"{raw}/test.output", translations)]
-    train, expected, given = map(lines_of, texts)
-    if len(expected) != len(given):
-        counts = f"{translations} has {len(given)} lines and {texts[1]} has {len(expected)}"
-        sys.exit(f"sequences.py: {counts}: translate the test set again")
-    longest = max(len(line.split()) for line in train)
-    pairs = [(right, right == ours.strip()) for right, ours in zip(expected, given)]
-    within = [good for right, good in pairs if len(right.split()) <= longest]
-    longer = [good for right, good in pairs if len(right.split()) > longest]
+    longest = max(len(line.split()) for line in lines_of(pathlib.Path(raw, "train.output")))
+    ours = compared(pathlib.Path(raw, "test.output"), translations)
+    within = [good for right, good in ours if len(right.split()) <= longest]
+    longer = [good for right, good in ours if len(right.split()) > longest]
     print("| run | exact match | longer outputs |\n| --- | ---: | ---: |")
     print(f"| {translations} | {percentage(within)} | {percentage(longer)} |")
     print(f"\n- exact match: `% of {len(within)} outputs of up to {longest} words, right as a whole`")
@@ -107,12 +100,14 @@ def score(raw: str, translations: str) -> None:
 
 
 if __name__ == "__main__":
-    words = sys.argv[2:]
-    if sys.argv[1:2] == ["prepare"] and words and len(words) == 2 + (words[0] in SCAN) and words[0] in {*SCAN, *TASKS}:
-        prepare(*words)
-    elif sys.argv[1:2] == ["score"] and len(words) == 2:
-        score(*words)
-    elif sys.argv[1:] in (["-h"], ["--help"]):
-        print(__doc__)
-    else:
-        sys.exit(__doc__)
+    match sys.argv[1:]:
+        case "prepare", task, raw if task in TASKS:
+            write(generate(task), raw)
+        case "prepare", task, folder, raw if task in SCAN:
+            write(read_scan(pathlib.Path(folder), task), raw)
+        case "score", raw, translations:
+            score(raw, translations)
+        case ["-h" | "--help"]:
+            print(__doc__)
+        case _:
+            sys.exit(__doc__)

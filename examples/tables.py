@@ -46,22 +46,18 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     numbers = {name for name in names if found[name] and isinstance(found[name][0], float)}
     compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
     head, lines = ["training", "seeds", "updates", *compared, *["published"] * bool(published)], []
-    for key in dict.fromkeys(key for _, key in records):  # rows with the same published figure stand together
-        rows = {row: seeds for (row, other), seeds in records.items() if other == key}
-        for row, seeds in rows.items():
-            first = next(others for others in records.values() if data_of(others) == data_of(seeds))
-            updates = sorted({record["updates"] for record in seeds})
-            shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
-            line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]
-            for name in names:
-                if name == REACHED:
-                    line.append(reached(seeds, first))
-                    continue
-                values, digits = [score(record, name) for record in seeds], 3 if name == LOSS else 2
-                line.append(over_seeds(values, digits))
-                if name in numbers:
-                    line.append("" if seeds is first else difference(name, seeds, first, digits))
-            lines.append(line + [published.get(key, "")] * bool(published))
+    keys = [key for _, key in records]  # rows with the same published figure stand together
+    for (row, key), seeds in sorted(records.items(), key=lambda item: keys.index(item[0][1])):
+        first = next(others for others in records.values() if data_of(others) == data_of(seeds))
+        updates = sorted({record["updates"] for record in seeds})
+        shown = f"{updates[0]:,}" + (f"–{updates[-1]:,}" if len(updates) > 1 else "")
+        line = [f"`{row.removeprefix(group + '.')}`", str(len(seeds)), shown]
+        for name in names:
+            values, digits = [score(record, name) for record in seeds], 3 if name == LOSS else 2
+            line.append(reached(seeds, first) if name == REACHED else over_seeds(values, digits))
+            if name in numbers:
+                line.append("" if seeds is first else difference(name, seeds, first, digits))
+        lines.append(line + [published.get(key, "")] * bool(published))
     return markdown(head, lines) + "\n"
 
 

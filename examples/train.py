@@ -73,7 +73,8 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             # Checked between two steps, so that no new process is missed.
             signal.signal(number, lambda number, frame: stop.append(number))
     count, failed, shown, line = len(waiting), 0, 0.0, ""
-    terminal = sys.stdout.isatty()
+    terminal = sys.stdout.isatty()  # there a report replaces the one before it
+    begin, end, seconds = ("\r", "", 3) if terminal else ("", "\n", 60)
     gpus = []  # over which trainings with one each are spread
     if os.environ.get("GPUS") == "1":
         if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
@@ -98,12 +99,12 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
                 running.remove(done)
                 failure, training = finish(done), done.training
                 failed += failure is not None
-                print(f"{chr(13) if terminal else ''}{training.name}: {failure or training.record}", flush=True)
-            if running and time.monotonic() - shown > (3 if terminal else 60):
-                shown, before = time.monotonic(), len(line)
+                print(f"{begin}{training.name}: {failure or training.record}", flush=True)
+            if running and time.monotonic() - shown > seconds:
+                shown, width = time.monotonic(), len(line) if terminal else 0
                 ended = f"{count - len(waiting) - len(running)} of {count} ended"
                 line = " | ".join([ended, *(job.progress() for job in running)])
-                print(f"\r{line:{before}}" if terminal else line, end="" if terminal else "\n", flush=True)
+                print(f"{begin}{line:{width}}", end=end, flush=True)
     finally:
         for job in running:
             job.process.terminate()
@@ -161,8 +162,7 @@ def main() -> None:
             print(f"{'to do' if training in waiting else 'done '} {training.name}: {as_typed(variables, words)}")
         return
     print(f"{len(trainings) - len(waiting)} of {len(trainings)} trainings have a record", flush=True)
-    failed = train(waiting, args.jobs, args.mirror)
-    if failed:
+    if failed := train(waiting, args.jobs, args.mirror):
         sys.exit(f"train.py: {failed} of {len(trainings)} trainings failed; run the same command to try them again")
 
 

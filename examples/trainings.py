@@ -96,15 +96,14 @@ def in_order(group: str, shared: dict) -> Iterator[Training]:
         arguments = shlex.split(f"{shared.get('arguments', '')} {row.get('arguments', '')}")
         row = shared | row
         given = {name: [*map(str, value if isinstance(value, list) else [value])] for name, value in both}
-        for values in itertools.product(*given.values()):
+        for *values, family, seed in itertools.product(*given.values(), row["families"], row["seeds"]):
             variables = dict(zip(given, values))
             key = ".".join(value for name, value in variables.items() if name in listed)
-            for family, seed in itertools.product(row["families"], row["seeds"]):
-                label = ".".join(filter(None, [row.get("group", group), key, family, row.get("word")]))
-                label = label.replace("/", "_")  # of a path in a variable
-                everything = variables | {"FAMILY": family, "SEED": str(seed)}
-                mirror = row.get("mirror", "").format(**everything)
-                yield Training(f"{label}.{seed}", label, group, key, row["recipe"], everything, arguments, mirror)
+            label = ".".join(filter(None, [row.get("group", group), key, family, row.get("word")]))
+            label = label.replace("/", "_")  # of a path in a variable
+            variables |= {"FAMILY": family, "SEED": str(seed)}
+            mirror = row.get("mirror", "").format(**variables)
+            yield Training(f"{label}.{seed}", label, group, key, row["recipe"], variables, arguments, mirror)
 
 
 def spelled_out(row: dict) -> list[dict]:

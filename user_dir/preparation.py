@@ -167,7 +167,7 @@ class PreparedText:
         self.normaliser, self.tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
         self.detokenise = detokeniser(target)
         self.language = language_of(source)
-        self.abbreviations = frozenset(self.tokeniser.NONBREAKING_PREFIXES)
+        self.abbreviations = frozenset(f"{word}." for word in self.tokeniser.NONBREAKING_PREFIXES)
         self.before_numbers = frozenset(f"{word}." for word in self.tokeniser.NUMERIC_ONLY_PREFIXES)
         self.natural = prepared.tokenise
 
@@ -188,14 +188,14 @@ class PreparedText:
             before = sentences[-1][-99:] if sentences and not unfinished else ""  # a long one takes no longer
             ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
             numbered = part[0].isdigit() and not self.before_numbers.isdisjoint(before.split()[-1:])
-            if ordinal or numbered or (part[0].isalnum() and re.search(r"\w[.,՜]$", before)):
+            within = part[0].isalnum() and re.search(r"\w[.,՜]$", before)
+            if ordinal or numbered or within:
                 unfinished = letters = sentences.pop()
             unfinished += part
             letters = letters or LETTER.match(part)
             last = unfinished[-99:].split()[-4:]  # abbreviations have up to four words, such as spol. s r. o.
             ends = [" ".join(last[number:]) for number in range(len(last))]
-            abbreviation = any(end.endswith(".") and end[:-1] in self.abbreviations for end in ends)
-            if letters and not abbreviation:
+            if letters and self.abbreviations.isdisjoint(ends):
                 sentences.append(unfinished)
                 unfinished, letters = "", None
         unfinished += opened

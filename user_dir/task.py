@@ -237,12 +237,12 @@ class CheckedTranslationTask(TranslationTask):
             return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
 
         epoch = kwargs.get("epoch", 1)
-        if self.epochs is None or self.epochs.dataset is not dataset:
-            if self.epochs is not None:  # over the folder of data before this one
-                if self.epochs.dataloader and self.epochs.dataloader._iterator:
-                    self.epochs.dataloader._iterator._shutdown_workers()  # else the collector waits 5 s for each
-                self.epochs = None
-                gc.collect()
+        if self.epochs is not None and self.epochs.dataset is not dataset:  # over the folder of data before this one
+            if self.epochs.dataloader and self.epochs.dataloader._iterator:
+                self.epochs.dataloader._iterator._shutdown_workers()  # else the collector waits 5 s for each
+            self.epochs = None
+            gc.collect()
+        if self.epochs is None:
             self.epochs = make_iterator(epoch)
         if update_epoch_batch_itr:
             self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches

@@ -169,7 +169,7 @@ def read_registry(registry: Path) -> dict:
             for file, source in record["files"].items() if "address" in record else ():
                 if not source.keys() & {"url", "package"}:
                     source["url"] = record["address"] + file
-            fault = _fault(record)
+            fault = next(_faults(record), None)
         except (AttributeError, KeyError, TypeError, IndexError):
             fault = "not of the form of a corpus"
         if fault:
@@ -177,54 +177,52 @@ def read_registry(registry: Path) -> dict:
     return known
 
 
-def _fault(record: dict) -> str | None:
-    """The fault in a corpus of the registry, if there is one."""
-    for key in (*ABOUT, "files", "pairs"):
-        if key not in record:
-            return f"{key} is missing"
+def _faults(record: dict) -> Iterator[str]:
+    """The faults in a corpus of the registry, of which the first counts: each check relies on those before it."""
+    yield from (f"{key} is missing" for key in (*ABOUT, "files", "pairs") if key not in record)
     for table in (record, *record["pairs"].values()):
         if unknown := table.keys() - (CORPUS if table is record else TEXTS):
-            return f"not of the form of a corpus, which has no {', '.join(sorted(unknown))}"
-    for key in ABOUT:
-        if not isinstance(record[key], str):
-            return f"{key} has to be a text in quotes"
+            yield f"not of the form of a corpus, which has no {', '.join(sorted(unknown))}"
+    yield from (f"{key} has to be a text in quotes" for key in ABOUT if not isinstance(record[key], str))
     for table in (record, *record["files"].values(), *record["pairs"].values()):
         for key, least in LEAST.items():
-            value, kinds = table.get(key, least), (int,) if isinstance(least, int) else (int, float)
+            value, kinds = table.get(key, least), {int, type(least)}
             if type(value) not in kinds or not value >= least:
-                whole = "whole " if len(kinds) == 1 else ""
-                return f"{key} is {value!r}; it has to be a {whole}number, at least {least}"
+                yield f"{key} is {value!r}; it has to be a {'whole ' * (kinds == {int})}number, at least {least}"
     for file, source in record["files"].items():
         if not source.keys() & {"url", "package"} or source.keys() - {"url", "package", "bytes", "sha256"}:
-            return f"{file} has to have a url or package, optionally bytes and sha256, and nothing else"
+            yield f"{file} has to have a url or package, optionally bytes and sha256, and nothing else"
         if not all(isinstance(source.get(key, ""), str) for key in ("url", "package", "sha256")):
-            return f"url, package and sha256 of {file} have to be texts in quotes"
+            yield f"url, package and sha256 of {file} have to be texts in quotes"
         if Path(file).name != file or file == ".." or not re.fullmatch(r"([0-9a-f]{64})?", source.get("sha256", "")):
-            return f"{file} has to be the name of a file, without folders, and its sha256 64 letters and digits"
+            yield f"{file} has to be the name of a file, without folders, and its sha256 64 letters and digits"
     for pair, entry in record["pairs"].items():
-        languages = set(pair.split("-"))
-        if pair.count("-") != 1:
-            return f"{pair} has to be two languages joined by a hyphen, such as de-en"
-        if "table" in entry and not languages <= set(entry["columns"]):
-            return f"the columns of {pair} are not its languages"
-        if "verses" in entry and (set(entry["verses"]) != languages or {*map(len, entry["verses"].values())} != {2}):
-            return f"verses of {pair} have to be an archive and a folder of each language"
-        if "train" not in entry.get("texts", ["train"]):
-            return f"{pair} has no train"
-        for part, texts in entry.get("texts", {}).items():
-            if set(texts) != languages or part not in PARTS:
-                return f"{part} of {pair} has to be one of {', '.join(PARTS)}, with a text of each language"
-        if "valid-every" in record and {*entry.get("texts", {})} != {"train", "test"}:
-            return f"{pair} has valid-every and so needs texts, those of train and test"
-        for path in _paths(entry):
-            if not isinstance(path, list) or not all(isinstance(step, str) for step in path):
-                return f"{path!r} of {pair} has to be a path, a list of texts in quotes"
-            if path[0] not in record["files"]:
-                return f"{path[0]} of {pair} is not among the files"
-        for part, texts in entry.get("texts", {}).items():
-            if len({len(_several(text)) for text in texts.values()}) > 1:  # the last ones would be left out
-                return f"{part} of {pair} has more texts of one language than of the other"
-    return None
+        yield from _faults_of_pair(pair, entry, record)
+
+
+def _faults_of_pair(pair: str, entry: dict, record: dict) -> Iterator[str]:
+    languages, texts = set(pair.split("-")), entry.get("texts", {})
+    if pair.count("-") != 1:
+        yield f"{pair} has to be two languages joined by a hyphen, such as de-en"
+    if "table" in entry and not languages <= set(entry["columns"]):
+        yield f"the columns of {pair} are not its languages"
+    if "verses" in entry and (set(entry["verses"]) != languages or {*map(len, entry["verses"].values())} != {2}):
+        yield f"verses of {pair} have to be an archive and a folder of each language"
+    if "texts" in entry and "train" not in texts:
+        yield f"{pair} has no train"
+    for part, by_language in texts.items():
+        if set(by_language) != languages or part not in PARTS:
+            yield f"{part} of {pair} has to be one of {', '.join(PARTS)}, with a text of each language"
+    if "valid-every" in record and {*texts} != {"train", "test"}:
+        yield f"{pair} has valid-every and so needs texts, those of train and test"
+    for path in _paths(entry):
+        if not isinstance(path, list) or not all(isinstance(step, str) for step in path):
+            yield f"{path!r} of {pair} has to be a path, a list of texts in quotes"
+        if path[0] not in record["files"]:
+            yield f"{path[0]} of {pair} is not among the files"
+    for part, by_language in texts.items():
+        if len({len(_several(text)) for text in by_language.values()}) > 1:  # the last ones would be left out
+            yield f"{part} of {pair} has more texts of one language than of the other"
 
 
 def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
@@ -236,8 +234,7 @@ def find(name: str, languages: tuple[str, str], registry: Path) -> Corpus:
     for pair, entry in record["pairs"].items():
         if set(pair.split("-")) == set(languages):
             needed = {path[0] for path in _paths(entry)}
-            sources = {file: source for file, source in record["files"].items() if file in needed}
-            remotes = {file: Remote(name=file, **source) for file, source in sources.items()}
+            remotes = {file: Remote(name=file, **source) for file, source in record["files"].items() if file in needed}
             about = {key: record[key] for key in ABOUT}
             first, second = pair.split("-")
             settings = {key: record.get(key.replace("_", "-")) for key in ("max_length", "max_ratio", "valid_every")}

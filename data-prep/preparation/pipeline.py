@@ -70,8 +70,8 @@ class Preparation:
 
     def run(self) -> None:
         """Runs every stage that is not finished."""
-        for option, given in (("held-out", self.held_out), ("pretokenised", self.pretokenised or None)):
-            if self.as_published and given is not None:
+        for option, given in (("held-out", self.held_out), ("pretokenised", self.pretokenised)):
+            if self.as_published and given:
                 title = self.source.title
                 raise PreparationError(f"--{option}: {title} is split and tokenised as published; omit this option")
         if self.held_out and {"valid", "test"} <= set(self.source.parts):
@@ -93,11 +93,8 @@ class Preparation:
         stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
         self.attribute()
         tokens = {"lowercase": self.lowercase}
-        if self.pretokenised:
-            tokens |= {"tokenise": False, "normalise": False}
-        else:
-            tokens["sacremoses"] = installed("sacremoses")
-        if not self.normalise:
+        tokens |= {"tokenise": False} if self.pretokenised else {"sacremoses": installed("sacremoses")}
+        if self.pretokenised or not self.normalise:
             tokens["normalise"] = False
         stages.run("tok", tokens, self.tok)
         stages.run("clean", limits, self.clean)
@@ -200,8 +197,8 @@ class Preparation:
             self.pool.submit(exec, "import fairseq.data")
         counts, files = {}, {}
         for languages in [[language] for language in self.segmented] if self.separate_bpe else [self.languages]:
-            names = [f"{kind}.{languages[0]}" if self.separate_bpe else kind for kind in ("codes", VOCABULARY)]
-            codes, vocabulary = (folder / name for name in names)
+            ending = f".{languages[0]}" if self.separate_bpe else ""
+            codes, vocabulary = folder / f"codes{ending}", folder / f"{VOCABULARY}{ending}"
             texts = [train[language] for language in languages]
             if self.like:
                 shutil.copyfile(self.like.codes(languages[0]), codes)
@@ -211,12 +208,11 @@ class Preparation:
             else:
                 counts[codes.name] = subwords.learn(texts, codes, self.bpe_operations)
             given = (codes, vocabulary) if self.like else (codes,)
-            made = [folder / text.name for text in texts]
-            for text, pieces in zip(texts, made):
-                counts[pieces.name] = map_file(self.pool, subwords.segment_lines, text, pieces, *given)
+            for text in texts:
+                counts[text.name] = map_file(self.pool, subwords.segment_lines, text, folder / text.name, *given)
             if isinstance(self.source, OwnFiles) and not self.like:
-                known = subwords.count_words(made)
-                write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(known.items())))
+                pieces = subwords.count_words(folder / text.name for text in texts)
+                write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(pieces.items())))
                 given = (codes, vocabulary)
             files |= dict.fromkeys(languages, given)
         for language in self.languages:

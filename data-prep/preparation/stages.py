@@ -90,7 +90,6 @@ class Stages:
             shutil.rmtree(self.output / later, ignore_errors=True)
         partial.rename(self.output / name)
         seconds = round(time.perf_counter() - start, 1)
-        entry = {"options": options, "counts": counts, "seconds": seconds, "files": files}
-        self.manifest["stages"][name] = entry
+        self.manifest["stages"][name] = {"options": options, "counts": counts, "seconds": seconds, "files": files}
         self._save()
         print(f"{name}: {seconds} s")

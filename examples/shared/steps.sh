@@ -148,6 +148,16 @@ lock() {  # folder: holds the shell's file 9 until this shell and all its child 
   PYTHONPATH=data-prep python -m preparation.locking 9 "$1" "${SUPERVISOR:-$$}"
 }
 
+begin_plan() {  # prints these functions, or installs what is missing
+  cd "$project"
+  if [ -n "$dry_run" ]; then
+    declare -f "${helpers[@]}"
+  else
+    . examples/install/environment.sh
+    refuse_another_run  # before hours of preparation; open_run asks again when it holds the folder's lock
+  fi
+}
+
 # ---- steps
 
 prepare() {

@@ -142,7 +142,7 @@ def test_input_that_is_not_typed(copies, given, said):
 
 def test_a_whole_number_is_a_number_and_positions_are_compared():
     """In fairseq-hydra-train's options of the model."""
-    given = OmegaConf.create({"_name": f"{PLAIN}_tiny", "dropout": 0})
+    given = OmegaConf.create({"_name": f"{PLAIN}_tiny", "arch": None, "dropout": 0})
     found = [*unknown_options(given, {"max_source_positions": 1024, "max_target_positions": 9})]
     assert found == ["task.max_target_positions 9 and model.max_target_positions 1024: give both the same number"]
 

@@ -65,13 +65,11 @@ def average(paths: list[pathlib.Path]) -> dict:
             reason = f"{name} is {one} in the one and {other} in the other"
             raise InputError(f"{path} is not of the same model as {paths[0]}: {reason}: name checkpoints of one run")
         for name, value in model.items():
-            if not value.is_floating_point():
-                sums[name] = value
-                continue
             if not torch.isfinite(value).all():
                 raise InputError(f"{name} in {path} is not finite, because the training diverged: omit this checkpoint")
-            value = value.float()
-            sums[name] = sums[name] + value if name in sums else value
+            if value.is_floating_point():
+                value = sums[name] + value.float() if name in sums else value.float()
+            sums[name] = value
     averaged: dict[tuple, torch.Tensor] = {}  # by place in memory: fairseq's file has shared parameters once
     for name, value in model.items():
         if value.is_floating_point():

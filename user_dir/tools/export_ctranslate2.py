@@ -51,20 +51,20 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
         raise NotComputed(f"{path} is not of this project's families: convert it first (nmt-convert-checkpoint)")
     options = [name for name in own_options(type(cfg)) if name not in COMPUTED]  # a variant may have more
     faults = [f"{flag(name)} {value}" for name in options if (value := getattr(cfg, name)) != getattr(type(cfg), name)]
-    relative = cfg.relative_positions != "neither"
-    if relative and (cfg.relative_positions, cfg.relative_tables) != ("keys_and_values", "shared"):
-        faults.append("relative positions other than keys and values in shared tables")
-    if relative != cfg.no_token_positional_embeddings:
-        faults.append("both relative positions and position embeddings" if relative else "no position embeddings")
-    if cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS:
-        faults.append(f"--activation-fn {cfg.activation_fn}")
-    for name in ("attention_heads", "normalize_before"):
-        if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            faults.append(f"different --…-{name.replace('_', '-')} in encoder and decoder")
-    if cfg.decoder.output_dim != cfg.decoder.embed_dim:
-        faults.append("a --decoder-output-dim that is not --decoder-embed-dim")
-    if cfg.decoder.normalize_before and cfg.no_decoder_final_norm:
-        faults.append("no LayerNorm after the last layer (--no-decoder-final-norm)")
+    relative, encoder, decoder = cfg.relative_positions != "neither", cfg.encoder, cfg.decoder
+    shared = (cfg.relative_positions, cfg.relative_tables) == ("keys_and_values", "shared")
+    absolute, norm = not cfg.no_token_positional_embeddings, not cfg.no_decoder_final_norm
+    others = {
+        "relative positions other than keys and values in shared tables": relative and not shared,
+        "both relative positions and position embeddings": relative and absolute,
+        "no position embeddings": not relative and not absolute,
+        f"--activation-fn {cfg.activation_fn}": cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS,
+        "different --…-attention-heads in encoder and decoder": encoder.attention_heads != decoder.attention_heads,
+        "different --…-normalize-before in encoder and decoder": encoder.normalize_before != decoder.normalize_before,
+        "a --decoder-output-dim that is not --decoder-embed-dim": decoder.output_dim != decoder.embed_dim,
+        "no LayerNorm after the last layer (--no-decoder-final-norm)": decoder.normalize_before and not norm,
+    }
+    faults += [fault for fault, found in others.items() if found]
     if not faults:  # a variant may have no option that tells
         classes = {type(module) for side in (model.encoder, model.decoder) for module in side.modules()} - CLASSES
         faults += sorted(one.__name__ for one in classes if one.__module__.split(".")[0] not in ("torch", "fairseq"))

@@ -43,15 +43,11 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """
 
     def forward(self, model, sample, reduce=True):
-        decoder = getattr(model, "decoder", None)
-        projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
-        fairseqs = getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
-        fairseqs = fairseqs and type(decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
-        fairseqs = fairseqs and inspect.unwrap(type(decoder).forward) is TransformerDecoderBase.forward
-        plain = fairseqs and isinstance(projection, nn.Linear) and projection.bias is None and is_like_fairseqs(model)
-        half = plain and (projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"))
+        projection = plain_projection(model)
         finds_unused = getattr(model, "find_unused_parameters", False)  # of torch's DistributedDataParallel
-        if not reduce or self.ignore_prefix_size > 0 or not plain or half or finds_unused:
+        if projection is None or not reduce or self.ignore_prefix_size > 0 or finds_unused:
+            return super().forward(model, sample, reduce)
+        if projection.weight.dtype == torch.float16 or torch.is_autocast_enabled("cuda"):
             return super().forward(model, sample, reduce)
         target = sample["target"].view(-1)
         rows = target.ne(self.padding_idx).nonzero()[:, 0]  # waits for a GPU, which has nothing to do yet
@@ -62,29 +58,31 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         loss, nll_loss, correct = ProjectedLoss.apply(
             features, projection.weight, target, self.eps, cast, derive, self.report_accuracy
         )
-        log = {
-            "loss": loss.data,
-            "nll_loss": nll_loss,
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["target"].size(0),
-            "sample_size": sample["target"].size(0) if self.sentence_avg else sample["ntokens"],
-        }
+        sentences, tokens = sample["target"].size(0), sample["ntokens"]
+        log = {"loss": loss.data, "nll_loss": nll_loss, "ntokens": tokens, "nsentences": sentences}
+        log["sample_size"] = sentences if self.sentence_avg else tokens
         if self.report_accuracy:
             log |= {"n_correct": utils.item(correct), "total": len(rows)}
         return loss, log["sample_size"], log
 
 
-def is_like_fairseqs(model: nn.Module) -> bool:
-    """Whether its probabilities and its call are the Transformer's: transformer_align's call has no `features_only`."""
+def plain_projection(model: nn.Module) -> nn.Linear | None:
+    """The output layer of `model` if it, the probabilities and the model's call are those of fairseq's Transformer."""
+    decoder = getattr(model, "decoder", None)
+    projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
+    plain = isinstance(projection, nn.Linear) and projection.bias is None
+    plain = plain and getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
+    plain = plain and type(decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
+    plain = plain and inspect.unwrap(type(decoder).forward) is TransformerDecoderBase.forward
     while isinstance(getattr(model, "module", None), nn.Module):  # it is wrapped for several processes
         model = model.module
-    return has_fairseqs_methods(type(model))
+    return projection if plain and has_fairseqs_methods(type(model)) else None
 
 
 @functools.cache  # because it takes longer than all other checks of an update
 def has_fairseqs_methods(kind: type[nn.Module]) -> bool:
     softmax = getattr(kind, "get_normalized_probs", None) is TransformerModelBase.get_normalized_probs
-    return softmax and "features_only" in inspect.signature(kind.forward).parameters
+    return softmax and "features_only" in inspect.signature(kind.forward).parameters  # transformer_align's has none
 
 
 class ProjectedLoss(torch.autograd.Function):

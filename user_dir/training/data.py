@@ -61,7 +61,7 @@ def refuse_folder(task_cfg) -> None:
     remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
     if task_cfg.data is None:  # fairseq-hydra-train asks for none
         raise InputError(f"task.data is not given: {remedy}")
-    folder = pathlib.Path(split_paths(task_cfg.data)[0])
+    folder, *others = map(pathlib.Path, split_paths(task_cfg.data))
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: {remedy}")
     pair = task_cfg.source_lang, task_cfg.target_lang
@@ -71,15 +71,15 @@ def refuse_folder(task_cfg) -> None:
             remedy = "give the languages by --source-lang and --target-lang"
             raise InputError(f"{folder} has data of {' and '.join(sorted(pairs))}: {remedy}")
         given, pair = pair, infer_language_pair(str(folder))
-        if all(pair) and any(mine not in (None, its) for mine, its in zip(given, pair)):  # fairseq would not read it
+        if not all(pair):
+            raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
+        if any(mine not in (None, its) for mine, its in zip(given, pair)):  # fairseq would not read it
             raise InputError(f"{folder} has data of {'-'.join(pair)}: give both --source-lang and --target-lang")
-    if not all(pair):
-        raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
-    if missing := [name for language in pair if not (folder / (name := f"dict.{language}.txt")).is_file()]:
+    names = [f"dict.{language}.txt" for language in pair]
+    if missing := [name for name in names if not (folder / name).is_file()]:
         remedy = "prepare the data again, or give the languages by --source-lang and --target-lang"
         raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
-    names = [f"dict.{language}.txt" for language in pair]
-    for other in map(pathlib.Path, split_paths(task_cfg.data)[1:]):  # fairseq reads no dictionary of theirs
+    for other in others:  # fairseq reads no dictionary of theirs
         for mine, its in ((folder / name, other / name) for name in names):
             if its.is_file() and words(mine)[: len(theirs := words(its))] != theirs:  # the first one may have more
                 remedy = f"prepare its data with --like {folder.parent} (or fairseq-preprocess --srcdict and --tgtdict)"

@@ -31,13 +31,12 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         InputError: says what to change
     """
     name, path = chosen(options)
+    if name == "save_dir" and not path.exists():
+        if options.no_last_checkpoints and not options.no_save and (newest := newest_beside(path)):
+            remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
+            raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
+        return  # fairseq begins anew, and would do so among such checkpoints, too
     if name == "save_dir":
-        if not path.exists():
-            written = options.no_last_checkpoints and not options.no_save
-            if written and (newest := newest_beside(path)):  # fairseq would begin anew among such checkpoints
-                remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
-                raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
-            return
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
@@ -50,19 +49,18 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         if place and ".embed_tokens.weight is [" in str(error):
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
-    extra = state.get("extra_state", {})
-    anew = name == "finetune_from_model" or options.reset_optimizer  # updates count from 0
+    extra, finetunes = state.get("extra_state", {}), name == "finetune_from_model"
+    anew = finetunes or options.reset_optimizer  # updates count from 0
     if not anew and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
         raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
     if options.reset_lr_scheduler and not anew and name != "save_dir":  # there its first start may have needed it
         refuse_useless_reset(options.lr_scheduler, state)
-    if name == "finetune_from_model" and options.stop_time_hours > 0:
-        if seconds := extra.get("previous_training_time"):
-            reason = f"fairseq would count its {seconds / 3600:.2f} hours for --stop-time-hours"
-            raise InputError(f"{place}{path}: {reason}: name an average of it (nmt-average-checkpoints)")
-    said = state["task_state"]
-    if name == "finetune_from_model":  # which may begin with a model of the other direction
+    said, hours = state["task_state"], extra.get("previous_training_time", 0) / 3600  # no reset forgets them
+    if finetunes and options.stop_time_hours > 0 and hours:
+        reason = f"fairseq would count its {hours:.2f} hours for --stop-time-hours"
+        raise InputError(f"{place}{path}: {reason}: name an average of it (nmt-average-checkpoints)")
+    if finetunes:  # which may begin with a model of the other direction
         said = {entry: value for entry, value in said.items() if entry != "languages"}
     try:
         task.load_state_dict(said)  # fairseq does so only where it serves a model
@@ -72,17 +70,14 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         raise InputError(f"{place}{path}: {error}, or {remedy}") from error
     if name == "save_dir":
         refuse_another_beginning(options, path, state)
-    updates = 0 if anew else updates_of(state)
-    first = name == "finetune_from_model" or options.reset_dataloader
-    epochs = 0 if first else extra.get("train_iterator", {}).get("epoch", 1) - 1
-    refuse_later_checkpoints(options, name, path, {"update": updates, "epoch": epochs})
+    epochs = 0 if finetunes or options.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1) - 1
+    done = {"update": 0 if anew else updates_of(state), "epoch": epochs, "hour": hours}
+    refuse_later_checkpoints(options, name, path, done)
     if options.reset_dataloader and not anew:  # fairseq keeps the best value, but not what the task said of it
         task.kept = extra.get(type(task).__name__, {})
-    hours = extra.get("previous_training_time", 0) / 3600  # no reset forgets them
-    done = {"max_update": (updates, "updates"), "max_epoch": (epochs, "epochs"), "stop_time_hours": (hours, "hours")}
-    for limit, (number, unit) in done.items():
+    for limit, (unit, number) in zip(("max_update", "max_epoch", "stop_time_hours"), done.items()):
         if 0 < (most := getattr(options, limit)) <= number:
-            reason = f"{flag(limit)} {most}: {path} has done {round(number, 2)} {unit} already"
+            reason = f"{flag(limit)} {most}: {path} has done {round(number, 2)} {unit}s already"
             if name != "save_dir":
                 raise InputError(f"{reason}: give a larger number to continue it")
             logger.info(f"{reason}; raise it to continue")  # fairseq would do one more update; of epochs none

@@ -53,43 +53,44 @@ def refuse_input(options, task, model_options) -> None:
     faults = [*learning_faults(options), *precision_faults(options, model_options), *unusable(options, task.cfg)]
     if not options.disable_validation:
         faults += evaluation_faults(options, task.cfg, task.target_dictionary)
-    faults += unknown_options(model_options, task.cfg)
-    faults += without_effect(model_options)
+    faults += [*unknown_options(model_options, task.cfg), *without_effect(model_options)]
     if getattr(model_options, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
         remedy = "omit it, or prepare the data with one dictionary for both languages"
         faults.append(f"--share-all-embeddings: the languages have dictionaries of their own: {remedy}")
-    faults += file_faults(options, model_options, task)
+    faults += [*file_faults(options, model_options, task), *data_faults(options, task)]
+    if faults:
+        raise InputError("; ".join(faults))
+
+
+def data_faults(options, task) -> list[str]:
+    """The faults of the data sets; the lengths of sentences are compared with the limits if there is no other fault."""
     pair, folders = (task.cfg.source_lang, task.cfg.target_lang), [*map(pathlib.Path, split_paths(task.cfg.data))]
-    validated = [] if options.disable_validation else options.valid_subset.split(",")
-    of_training = [(folder, options.train_subset) for folder in folders]
-    of_validation = [(folders[0], part) for part in validated]
-    data_faults = [
+    training = [(folder, options.train_subset) for folder in folders]
+    validation = [] if options.disable_validation else [(folders[0], part) for part in options.valid_subset.split(",")]
+    faults = [
         f"{folder} has no {part}.{'-'.join(pair)}.{language}.idx"
-        for folder, part in of_training + of_validation
+        for folder, part in training + validation
         for language in pair
         if not any(parts_of(folder, part, pair, language, "*"))  # --dataset-impl raw has no index
     ]
-    trained, held_out = ([*data_sets(parts, task)] for parts in (of_training, of_validation))
-    for folder, part in of_training:
+    trained, held_out = ([*data_sets(parts, task)] for parts in (training, validation))
+    for folder, part in training:
         sets = {data.part for data in trained if data.path.parent == folder}
         counted = (f"{part}{number or ''}" for number in itertools.count())
         for name in sorted(sets.difference(itertools.takewhile(sets.__contains__, counted))):
             logger.warning(f"{folder}: {name} is not read, because fairseq counts {part}, {part}1, {part}2, …")
             trained = [data for data in trained if (data.path.parent, data.part) != (folder, name)]
     if not options.combine_valid_subsets:
-        held_out = [data for data in held_out if data.part in validated]
+        held_out = [data for data in held_out if (data.path.parent, data.part) in validation]
     for data in trained + held_out:  # a further set in one language fairseq overlooks, or fails at without a word
         name = f"{data.path.name.rsplit('.', 2)[0]}.{pair[data.side == 'source']}.idx"
         if not data.path.with_name(name).exists():
-            data_faults.append(f"{data.path.parent} has no {name}")
-    data_faults += [fault for data in trained + held_out if (fault := data_fault(data))]
-    if data_faults:
-        faults.append(f"{'; '.join(dict.fromkeys(data_faults))}: prepare the data again")
-    else:
-        faults += [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
-        faults += [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
+            faults.append(f"{data.path.parent} has no {name}")
+    faults += filter(None, map(data_fault, trained + held_out))
     if faults:
-        raise InputError("; ".join(faults))
+        return [f"{'; '.join(dict.fromkeys(faults))}: prepare the data again"]
+    faults = [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
+    return faults + [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
 
 
 def learning_faults(options) -> Iterator[str]:
@@ -216,8 +217,7 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
     if metric not in RISES and (options.criterion in UNALIGNED or metric.lower() in (*RISES, "sacrebleu")):
         yield f"--best-checkpoint-metric {metric}: choose from {', '.join(RISES)}"
     if highest != RISES.get(metric, highest):
-        remedy = "omit" if highest else "add"
-        kept = "highest" if highest else "lowest"
+        kept, remedy = ("highest", "omit") if highest else ("lowest", "add")
         yield f"--best-checkpoint-metric {metric} would keep the {kept}: {remedy} --maximize-best-checkpoint-metric"
     if options.combine_valid_subsets and options.valid_subset != "valid":
         yield f"--valid-subset {options.valid_subset}: --combine-val reads valid, valid1, …: omit one of them"
@@ -226,16 +226,17 @@ def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str
         if options.patience > 0 and not options.no_save and every > 0 and (saved < 1 or every % saved):
             reason = f"--patience would count models that are not saved: add {flag(f'save_{unit}')} {every}"
             yield f"{flag(f'validate_{unit}')} {every}: {reason}"
-    if not task_cfg.eval_bleu:
-        return
+    if task_cfg.eval_bleu:
+        yield from bleu_faults(task_cfg, dictionary)
+
+
+def bleu_faults(task_cfg, dictionary: Dictionary) -> Iterator[str]:
     marked, removed = [*filter(MARKED.search, dictionary.symbols)], task_cfg.eval_bleu_remove_bpe
     try:
-        left = [word for word in marked or [""] if MARKED.search(post_process(word, removed))]
+        if all(MARKED.search(post_process(word, removed)) for word in marked or [""]):
+            yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
     except NotImplementedError:  # for `true` in a configuration of hydra's
         yield f"--eval-bleu-remove-bpe {removed}: give '@@ ' or sentencepiece"
-    else:
-        if marked and left == marked:
-            yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
     if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
         yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"
     of_searches = {field.name for field in dataclasses.fields(GenerationConfig)}
@@ -262,18 +263,16 @@ def unknown_options(model_options, task_cfg) -> Iterator[str]:
     The architecture does not exist, or is given twice; an option is unknown, or its value is of another type; the task
     has another number of positions.
     """
-    if not isinstance(model_options, DictConfig):  # fairseq-train's parser has refused them
-        return
     arch = arch_of(model_options)
-    if arch in MODEL_DATACLASS_REGISTRY:  # hydra has refused them
-        return
+    if not isinstance(model_options, DictConfig) or arch in MODEL_DATACLASS_REGISTRY:
+        return  # fairseq-train's parser has refused them, or hydra
     if arch not in ARCH_MODEL_REGISTRY:
         yield f"there is no model._name {arch}: name a family with its size, such as vaswani_transformer_base"
         return
     if not issubclass(ARCH_MODEL_REGISTRY[arch], TransformerModelBase):  # others read options of task and criterion
         return
     ARCH_MODEL_REGISTRY[arch].add_args(parser := argparse.ArgumentParser())
-    if (other := model_options.get("arch", arch)) != arch:
+    if (other := model_options.get("arch") or arch) != arch:
         yield f"model.arch {other} has no effect beside model._name {arch}: omit one of them"
     for name in sorted(model_options.keys() - {"_name", "arch", *(action.dest for action in parser._actions)}):
         yield f"model.{name} is no option of {arch}: correct the name, which has _ for -"

@@ -76,17 +76,15 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """
     found, clock, last = defaultdict(dict), {0: 0.0}, {}
     with open(path, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if read := read_line(line):
-                kind, values = read
-                updates = int(values["num_updates"])
-                if updates < last.get(kind, 0):
-                    for points in (*found.values(), clock):
-                        for later in [number for number in points if number > updates]:
-                            del points[later]
-                last[kind], found[kind][updates] = updates, values
-                if "wall" in values:
-                    clock[updates] = values["wall"]
+        for kind, values in filter(None, map(read_line, lines)):
+            updates = int(values["num_updates"])
+            if updates < last.get(kind, 0):
+                for points in (*found.values(), clock):
+                    for later in [update for update in points if update > updates]:
+                        del points[later]
+            last[kind], found[kind][updates] = updates, values
+            if "wall" in values:
+                clock[updates] = values["wall"]
     found = {kind: points for kind, points in found.items() if points}
     if not found and path.suffix == ".json":
         return of_record(path)
