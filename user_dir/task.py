@@ -37,7 +37,7 @@ from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
 from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
-from .training.processes import WholeSize, end_with_torchrun, refuse_processes, stop_loading
+from .training.processes import WholeSize, end_with_parent, refuse_processes, stop_loading
 from .training.restarts import (
     close_other_logs,
     continue_clock,
@@ -91,7 +91,8 @@ class CheckedTranslationTask(TranslationTask):
     - It searches with BeamSearchGenerator, and offers the paper's length penalty.
     - `--update-epoch-batch-itr True` leaves no data-loader worker behind, --curriculum ends after its epochs, and
       --valid-subset may name the training set.
-    - --patience and the log's clock continue after restarts; --valid-pairs validates on a sample.
+    - --patience, the log's clock and the means of its lines continue after restarts; --valid-pairs validates on a
+      sample.
     - After the last epoch of --max-epoch it validates and saves, whatever the intervals are.
     - A checkpoint is not used with dictionaries of other words, nor in the other direction.
     - The training log has `memory_gb`, the resident memory of the process and its data-loader workers, and
@@ -158,7 +159,7 @@ class CheckedTranslationTask(TranslationTask):
         stop_loading()  # theirs: one that --max-update ended would wait, with its data and its model, for room
         self.curriculum = options.curriculum
         refuse_processes(options)
-        end_with_torchrun()
+        end_with_parent()
         atexit.register(stop_loading)
         # fairseq's first process would send the checkpoint to the others, where torch refuses the options in it.
         whole(self.cfg)["checkpoint"]["load_checkpoint_on_all_dp_ranks"] = True
@@ -193,7 +194,7 @@ class CheckedTranslationTask(TranslationTask):
         options = training_options(self.cfg)
         given["num_shards"] = options.get("num_shards", 1) > 1  # not one of the search's
         if options.get("distributed_world_size", 1) > 1 and not self.of_checkpoint:
-            given["distributed_world_size"] = whole(self.cfg).common_eval.path  # a training has none
+            given["distributed_world_size"] = options.get("path")  # a training has none
         if "extra_gen_cls_kwargs" in kwargs:  # fairseq-generate's call
             del given["lm_path"], given["prefix_size"]
         refuse_search(**given)

@@ -40,7 +40,7 @@ class Cleaner:
     def fault(self, first: str, second: str) -> str | None:
         """The reason to drop the pair, or None."""
         shorter, longer = sorted(len(side.split()) for side in (first, second))  # Moses leaves a space after a final .'
-        if not first or not second:
+        if not shorter:
             return "empty"
         if longer > self.max_length:
             return "too long"

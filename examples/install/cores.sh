@@ -1,5 +1,5 @@
 # Sourced: the cores that this process may use. Docker's --cpus and Kubernetes limit the time on them, in cgroup 2's
-# cpu.max, which nproc does not see.
+# cpu.max, which an older nproc does not see.
 cores() {  # file with the limit
   local cores quota=max period; cores=$(env -u OMP_NUM_THREADS nproc)
   { read -r quota period < "${1:-/sys/fs/cgroup/cpu.max}"; } 2>/dev/null || true

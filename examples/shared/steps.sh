@@ -148,7 +148,7 @@ lock() {  # folder: holds the shell's file 9 until this shell and all its child 
   PYTHONPATH=data-prep python -m preparation.locking 9 "$1" "${SUPERVISOR:-$$}"
 }
 
-begin_plan() {  # prints these functions, or installs what is missing
+begin_plan() {  # prints the `helpers`, or installs what is missing
   cd "$project"
   if [ -n "$dry_run" ]; then
     declare -f "${helpers[@]}"

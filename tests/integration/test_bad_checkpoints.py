@@ -40,7 +40,8 @@ CHECKPOINTS = [
     (PLAIN, "--restore-file {trained} --encoder-attention-heads 2", "with --encoder-attention-heads 2 its .*: name an"),
     (PLAIN, f"{FINETUNED} --stop-time-hours 1", r"0\.\d\d hours for --stop-time-hours: name an average"),
     (PLAIN, f"{FINETUNED} --absolute-positions omit", "with --absolute-positions omit its"),
-    (PLAIN, "--store-ema --ema-seed-model {trained}", "--ema-seed-model .* no moving average: name .* --store-ema"),
+    (PLAIN, "--store-ema --ema-seed-model {trained}", "--ema-seed-model: .* no moving average: name .* --store-ema"),
+    (PLAIN, "--store-ema --ema-seed-model {folder}/junk.pt", "--ema-seed-model: .*junk.pt is not a .*: name .*"),
     (PLAIN, f"{FINETUNED} --encoder-embed-dim 64", r"\[\d+, 32\] .*\[\d+, 64\].*: name"),
 ]
 

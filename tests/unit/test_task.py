@@ -19,6 +19,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
 from fairseq.token_generation_constraints import pack_constraints, unpack_constraints
+from omegaconf import OmegaConf
 from torch import distributed
 
 from user_dir.config import training_options as options_of_training
@@ -234,6 +235,8 @@ def test_processes_that_would_not_translate_all_sentences_are_refused(build):
     models, search = [build("vaswani_transformer_base")], argparse.Namespace()
     CheckedTranslationTask.setup_task(cfg.task).build_generator(models, search)  # as --eval-bleu of two processes
     CheckedTranslationTask.setup_task(cfg.task, from_checkpoint=True).build_generator(models, search)
+    program = OmegaConf.create({"task": cfg.task, "distributed_training": {"distributed_world_size": 2}})
+    CheckedTranslationTask.setup_task(program.task).build_generator(models, search)
     cfg.common_eval.path = "average.pt"
     with pytest.raises(InputError, match="--distributed-world-size: .* a part of the sentences only: omit it"):
         CheckedTranslationTask.setup_task(cfg.task).build_generator(models, search)

@@ -80,14 +80,14 @@ class BeamSearchGenerator(SequenceGenerator):
             and all(part is None for part in extras)
             and not self.match_source_len
             and 2 * self.beam_size < self.vocab_size
-            and all(type(getattr(model, "decoder", None)) is TransformerDecoder for model in self.model.models)
+            and all(map(needs_the_last_word, self.model.models))
             and not any(model.decoder.need_attention for model in self.model.models)
             and not any(getattr(part, "apply_during_inference", False) for part in self.model.modules())
         )
 
     def log_probs(self, step: int, longest: int, last: Tensor, encoded: list, states: list) -> Tensor:
         """[rows, V]: the log-probability of each word after the hypotheses whose last words are `last` [rows]."""
-        # Our decoder only needs the prefix length; its keys and values are cached. A variant's own may read the words.
+        # The decoder only needs the number of the words before the last one.
         prefix = last[:, None].expand(-1, step + 1)
         log_probs, _ = self.model.forward_decoder(prefix, encoded, states, self.temperature)
         log_probs[:, self.pad] = -math.inf
@@ -98,6 +98,12 @@ class BeamSearchGenerator(SequenceGenerator):
         elif step < self.min_len:
             log_probs[:, self.eos] = -math.inf
         return log_probs
+
+
+def needs_the_last_word(model) -> bool:
+    """Whether its decoder is called as ours, which has cached the keys and values of all words before the last one."""
+    kind, calls = type(getattr(model, "decoder", None)), ("forward", "extract_features", "extract_features_scriptable")
+    return all(getattr(kind, name, None) is getattr(TransformerDecoder, name) for name in calls)
 
 
 class Ending:

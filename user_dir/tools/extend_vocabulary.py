@@ -53,9 +53,11 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
     Raises:
         InputError: if the model lacks one of the matrices, or it has another number of rows
     """
-    # Files of older fairseqs, also converted ones, have the projection by another name, or not where it is shared.
-    tied = model.pop("decoder.embed_out", model.get("decoder.embed_tokens.weight"))
-    model.setdefault("decoder.output_projection.weight", tied)
+    # The projection in older fairseqs' files, also converted ones, has another name, or is missing where it is shared.
+    names = " ".join(model)
+    if ".self_attn." in names and ".adaptive_softmax." not in names:
+        tied = model.pop("decoder.embed_out", model.get("decoder.embed_tokens.weight"))
+        model.setdefault("decoder.output_projection.weight", tied)
     random = torch.Generator().manual_seed(seed)
     extended: list[tuple[Tensor, Tensor]] = []
     for name, side in ROWS.items():

@@ -109,10 +109,10 @@ def refuse_another_beginning(options, last: pathlib.Path, state: dict) -> None:
             raise InputError(f"{reason}: omit it to continue, or choose another --save-dir")
 
 
-def refuse_later_checkpoints(options, name: str, path: pathlib.Path, done: dict[str, int]) -> None:
+def refuse_later_checkpoints(options, name: str, path: pathlib.Path, done: dict[str, float]) -> None:
     """Raises InputError if training from `path`, the option `name`, would leave later checkpoints in --save-dir.
 
-    Those with the highest numbers are kept and averaged, and --restore-file is read at each start. `done` are the
+    Those with the highest numbers are kept and averaged, and --restore-file is read at each start. `done` has the
     numbers of the last "update" and "epoch".
     """
     resets = [reset for reset in ("reset_optimizer", "reset_dataloader") if getattr(options, reset)]
@@ -144,7 +144,7 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
         refuse_other_parameters(another, state["model"], model)
     changed = differ.keys() - VariantConfig.__annotations__.keys() | differ.keys() & {*OF_THE_FUNCTION}
     if "no_token_positional_embeddings" in changed and "absolute_positions" in differ:  # which sets it
-        changed ^= {"no_token_positional_embeddings", "absolute_positions"}
+        changed = changed - {"no_token_positional_embeddings"} | {"absolute_positions"}
     if changed:
         given = " ".join(f"{flag(name)} {differ[name][1]}" for name in sorted(changed))
         raise InputError(f"{another}: with {given} its parameters would compute something else")

@@ -53,7 +53,7 @@ class WholeSize(float):
         return self
 
 
-def end_with_torchrun() -> None:
+def end_with_parent() -> None:
     """Ends this process if torchrun, or fairseq-train itself, is killed: it would train beside the resumed training.
 
     torch asks for SIGINT, to which commands that a script starts in the background are deaf.

@@ -19,6 +19,7 @@ from preparation.cleaning import Cleaner
         (("a b c", "a"), None),
         (("a b c d e", "a b"), None),
         (("a b c  . &apos; ", "a b"), None),  # sacremoses' tokens of: a b c .'
+        ((" ", "a"), "empty"),
         (("y", "x"), None),
         (("x" * 1000 + " y", "z z"), None),  # the longest word that is kept
         (("x" * 1001, "z"), "word too long"),

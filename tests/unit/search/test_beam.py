@@ -254,8 +254,11 @@ def test_a_decoder_that_reads_all_words_is_left_to_fairseq(models, both):
         return logits - torch.nn.functional.one_hot(tokens, logits.size(2)).sum(1)[:, None], extra
 
     (model,) = models()
-    model.decoder.__class__ = type("Counting", (type(model.decoder),), {"forward": counting})
+    ours = type(model.decoder)
+    model.decoder.__class__ = type("Counting", (ours,), {"forward": counting})
     assert_same(*both([model], left=True))
+    model.decoder.__class__ = type("Normalised", (ours,), {})  # which only builds other modules
+    assert_same(*both([model]))
 
 
 def test_dropout_that_is_retained_is_left_to_fairseq(models, both):

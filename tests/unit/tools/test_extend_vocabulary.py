@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from user_dir.errors import InputError
 from user_dir.tools import extend_vocabulary as tool
 from user_dir.translator import Translator
 
@@ -68,6 +69,14 @@ def test_the_projection_of_older_files(saved, longer, options, older):
     found = extended(path, data, longer(data, {"src": 8, "tgt": 8}))
     assert torch.equal(matrices(found)[2][:-8], before) and older not in found["model"]
     assert torch.equal(*matrices(found)[1:]) == (older is None)
+
+
+@pytest.mark.parametrize("others", [["decoder.fc_out.weight"], ["decoder.self_attn.", "decoder.adaptive_softmax.head"]])
+def test_another_output_layer_is_refused(others):
+    """As of fairseq's LSTM, or of --adaptive-softmax-cutoff: it would keep the old number of words."""
+    model = {name: torch.ones(4, 2) for name in (*[f"{name}.weight" for name in MATRICES[:2]], *others)}
+    with pytest.raises(InputError, match="decoder.output_projection.weight is missing"):
+        tool.extend(model, [4, 4], [1, 1], seed=1)
 
 
 def test_the_seed_decides(saved, longer):

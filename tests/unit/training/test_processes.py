@@ -10,7 +10,7 @@ from fairseq.data.iterators import BufferedIterator
 from torch import distributed, multiprocessing
 
 from user_dir.errors import InputError
-from user_dir.training.processes import end_with_torchrun, refuse_processes, stop_loading
+from user_dir.training.processes import end_with_parent, refuse_processes, stop_loading
 
 
 class Batches:
@@ -38,7 +38,7 @@ def test_a_process_ends_with_the_one_that_spawned_it(monkeypatch, parent, asked)
     monkeypatch.setattr(multiprocessing, "_prctl_pr_set_pdeathsig", found.append)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    end_with_torchrun()
+    end_with_parent()
     assert found == asked
 
 

@@ -43,7 +43,7 @@ def point_style(number: int) -> dict:
 def format_of(path: pathlib.Path) -> str:
     """The format that the ending of a picture's `path` names; raises InputError if matplotlib does not write it."""
     without_debugging_lines()
-    from matplotlib.backend_bases import FigureCanvasBase  # an optional dependency
+    from matplotlib.backend_bases import FigureCanvasBase  # takes time
 
     formats, kind = FigureCanvasBase.get_supported_filetypes(), path.suffix[1:].lower()
     if kind not in formats:
