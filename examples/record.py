@@ -175,10 +175,11 @@ def record(run: pathlib.Path) -> dict:
     if not (starts := starts_of(run)):
         raise InputError(f"{run / STARTS} holds no start of the training: train again in another folder")
     trained = ([start for start in starts if not start.get("trained")] or starts)[-1]  # later ones scored, for example
+    checksum = next((start["corpus"] for start in starts if start.get("corpus")), None)  # all starts have one corpus
     seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
     of_fairseq = [word.lstrip("-") for word in options if word in ("--fp16", "--memory-efficient-fp16", "--amp")]
     return {
-        "corpus": {"data": data, "sha256": starts[-1].get("corpus") or digest(PROJECT / data / "data-bin")},
+        "corpus": {"data": data, "sha256": checksum or digest(PROJECT / data / "data-bin")},
         "command": trained["command"],
         "options": shlex.join(options),
         "precision": (of_fairseq or [precision.read_text().strip() if precision.exists() else "off"])[0],

@@ -292,7 +292,7 @@ options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"
 
 has_checkpoints() { local found=("$run"/checkpoint*.pt); [ -e "${found[0]:-}" ]; }
 
-begun() { [ -e "$run/trained" ] || has_checkpoints; }
+begun() { [ -e "$run/trained" ] || [ -e "$run/average.pt" ] || has_checkpoints; }
 
 forget_try() {  # nothing is trained yet, so other options may follow, and the record omits this try
   [ "$host" != 0 ] || rm -f "$run"/{options,batch,chosen,precision,starts.jsonl}
@@ -314,6 +314,8 @@ refuse_another_run() {
   [ ! -f "$run" ] || fail "$run is a file; $other"
   refuse_unwritable "$run" "$other"
   [ "$host" != 0 ] || begun || return 0  # other hosts join a training that may have no checkpoint yet
+  [ ! -e "$run/average.pt" ] || [ -e "$run/trained" ] || has_checkpoints || [[ " ${STEPS:-train} " != *" train "* ]] ||
+    fail "$run has an average.pt without its checkpoints, which a new training would replace; move it, or $other"
   differs() { [ -s "$run/$1" ] && [ "$(cat "$run/$1")" != "$2" ]; }  # file of the run, what it would be now
   ! differs options "$(options)" || fail "$run contains a run with other options (see $run/options); $other"
   ! differs batch "${BATCH:-}" || fail "$run contains a run with BATCH=$(cat "$run/batch"); $other"

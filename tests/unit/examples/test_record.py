@@ -152,6 +152,10 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     assert record.record(run)["precision"] == "off"
     assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
     assert "ended" not in found and found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
+    (data / "dict.fr.txt").unlink()
+    data.rmdir()  # after the training; translations have their references
+    record.begin(run, data, ["score.sh"])
+    assert record.record(run)["corpus"] == found["corpus"]
 
 
 def test_scores_that_others_added_stay(tmp_path, monkeypatch):

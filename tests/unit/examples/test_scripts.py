@@ -83,6 +83,18 @@ def test_options_are_compared_again_after_the_wait_for_another_run(tmp_path):
     assert done.returncode == 1 and "contains a run with other options" in done.stderr
 
 
+def test_an_average_without_its_checkpoints_is_not_replaced(tmp_path):
+    """All other files may have been removed to save space, or the model is another person's."""
+    (tmp_path / "average.pt").touch()
+    names = ("fail", "options", "begun", "has_checkpoints", "refuse_unwritable", "refuse_another_run")
+    settings = f"run={tmp_path} data=data training=() further=() host=0 precision="
+    call = f"{definitions(*names)}\n{settings}\nrefuse_another_run; begun"
+    assert bash("-euc", call, env={"STEPS": "translate score"}).returncode == 0
+    for steps in ("", "prepare train average"):
+        done = bash("-euc", call, env={"STEPS": steps})
+        assert done.returncode == 1 and "has an average.pt without its checkpoints" in done.stderr
+
+
 def test_a_folder_whose_name_is_a_pattern_has_checkpoints(tmp_path):
     (tmp_path / "a[1]").mkdir()
     call = f"{definitions('has_checkpoints')}\nrun='{tmp_path}/a[1]'\nhas_checkpoints"
