@@ -54,7 +54,8 @@ class Running:
 
     def progress(self) -> str:
         """The last report and the last validation loss in the recipe's output."""
-        with open(self.log, "rb") as log:
+        text = ""
+        with contextlib.suppress(OSError), open(self.log, "rb") as log:  # somebody may have removed it
             log.seek(max(0, os.fstat(log.fileno()).st_size - 20_000))
             text = log.read().decode(errors="replace")
         update = re.findall(r"^update (\d+ of \d+): (?!valid)(?:.*?([\d.e+]+) words/s)?", text, re.MULTILINE)

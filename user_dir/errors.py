@@ -36,6 +36,8 @@ LINES = [
     (ValueError, "to be divisible by the number of groups", "--diverse-beam-groups has to divide --beam"),
     (OSError, "Model file not found", "--path: {}: name a checkpoint"),
     (ValueError, "--combine-val to combine them", "{}"),
+    (FloatingPointError, "gradients are Nan/Inf", "{}: the training has diverged: lower --lr, or add --clip-norm 1"),
+    (FloatingPointError, "Minimum loss scale", "{}"),
     (RuntimeError, "by peer", "another process of this training has ended: its own message says why"),
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
     (ImportError, "Please install fairscale", "{}"),

@@ -5,7 +5,7 @@
 3. registers architectures, optimizer, criterion and task with fairseq,
 4. makes fairseq's commands report an InputError in one line,
 5. turns cuDNN's attention off,
-6. lets fairseq copy a checkpoint whole or not at all,
+6. lets fairseq save and copy a checkpoint whole or not at all,
 7. leaves the program's log as it is.
 """
 
@@ -26,11 +26,11 @@ torch.backends.cuda.enable_cudnn_sdp(False)
 root = logging.getLogger()
 handlers, level = root.handlers[:], root.level
 
-from fairseq import file_io  # noqa: E402  (they must follow the check)
+from fairseq import checkpoint_utils, file_io  # noqa: E402  (they must follow the check)
 
 from . import task  # noqa: E402,F401
 from .training import criterion, optimizer  # noqa: E402,F401
-from .training.last_checkpoint import copy_whole  # noqa: E402
+from .training.last_checkpoint import copy_whole, save_anew  # noqa: E402
 from .transformer import architectures  # noqa: E402,F401
 
 # fairseq's import sets up the log of the whole program, with the debugging lines of all libraries.
@@ -39,3 +39,4 @@ root.setLevel(level)
 
 if not file_io.IOPathManager:  # with which a path may be remote
     file_io.PathManager.copy = staticmethod(copy_whole)
+    checkpoint_utils._torch_persistent_save = save_anew

@@ -14,6 +14,8 @@ class PreparationError(Exception):
 def exit_status(command: str, do: Callable[[], None]) -> int:
     """Runs a command, which reports an error in one line; returns its exit status."""
     status = 1
+    if getattr(sys.stdout, "errors", None) == "strict":  # a locale need not have the letters of a path
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         do()
         print(end="", flush=True)  # so that it fails here, not when Python ends

@@ -176,8 +176,9 @@ train() {
   [ -n "$dry_run" ] || [ "$host" != 0 ] || forget_translations
   # A kill may have come between the end of the training and this mark; fairseq need not start for that.
   # (A late Ctrl-C adds a traceback to the log. `tail | grep -q` would at times fail there: grep ends before tail.)
+  # The first host's log counts, because it writes the last checkpoint while the others are done already.
   if [ -z "$dry_run" ] && [ -e "$run/checkpoint_last.pt" ] &&
-    [[ $(tail -n 50 "$run/$log" 2>/dev/null) == *"done training in"* ]]; then
+    [[ $(tail -n 50 "$run/train.log" 2>/dev/null) == *"done training in"* ]]; then
     touch "$run/trained"
     return
   fi

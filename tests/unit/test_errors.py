@@ -117,6 +117,11 @@ def raised_in_another_process(error):
             "the checkpoint's optimizer is that of another model: add --reset-optimizer\n",
         ),
         (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
+        (FloatingPointError("Minimum loss scale x"), "Minimum loss scale x\n"),
+        (
+            FloatingPointError("gradients are Nan/Inf"),
+            "{}: the training has diverged: lower --lr, or add --clip-norm 1\n",
+        ),
         (raised_in(FloatingPointError("Minimum loss scale x"), StopIteration()), "Minimum loss scale x\n"),
         (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),

@@ -1,5 +1,6 @@
 """Text in, text out: a trained model with beam search and the preparation of the text (see user_dir/translator.py)."""
 
+import contextlib
 import multiprocessing
 import pathlib
 import re
@@ -44,7 +45,7 @@ class Translator(TextTranslator):
     worker that is forked after a translation hangs if it uses several threads of torch's OpenMP.)
 
     Raises:
-        InputError: if a file is missing or malformed, or files do not match
+        InputError: if a file is missing or malformed, files do not match, or a model does not fit into memory
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class Translator(TextTranslator):
         self.source_lang = self.task.cfg.source_lang
         for model in self.models:
             model.prepare_for_inference_(self.cfg)
-            model.to(self.device)
+            with fitting("the model", "name another device, such as cpu"):
+                model.to(self.device)
         self.longest = longest_source(self.task, self.models)
 
     def direction(self, path: pathlib.Path, prepared: Preparation) -> tuple[str, str]:
@@ -172,13 +174,8 @@ class Translator(TextTranslator):
         hypotheses, search = {}, self.generator(**generator)
         dataset = self.task.build_dataset_for_inference(sources, [len(source) for source in sources])
         for batch in self.batches(dataset, max_tokens, batch_size):
-            try:
+            with fitting("a batch", "lower --max-tokens or --beam (in Python max_tokens, beam)"):
                 found = self.task.inference_step(search, self.models, batch)
-            except RuntimeError as error:
-                if not re.search("(out of|allocate) memory", str(error)):
-                    raise
-                remedy = "lower --max-tokens or --beam (in Python max_tokens, beam)"
-                raise InputError(f"a batch does not fit into memory: {remedy}") from error
             hypotheses |= zip(batch["id"].tolist(), found)
             advance(len(batch["id"]))
         return [hypotheses[number] for number in range(len(sources))]
@@ -195,6 +192,17 @@ class Translator(TextTranslator):
         for numbers in dataset.batch_by_size(order, max_tokens=limit, max_sentences=batch_size):
             batch = dataset.collater([dataset[number] for number in numbers])
             yield utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
+
+
+@contextlib.contextmanager
+def fitting(what: str, remedy: str) -> Iterator[None]:
+    """Raises InputError if `what` does not fit into memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not re.search("(out of|allocate) memory", str(error)):
+            raise
+        raise InputError(f"{what} does not fit into memory: {remedy}") from error
 
 
 def torch_device(name: str | None) -> torch.device:

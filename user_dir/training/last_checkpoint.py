@@ -11,9 +11,11 @@ import logging
 import pathlib
 import re
 import shutil
+import time
 import zipfile
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+import torch
 from torch import distributed
 
 from ..checkpoints.files import load, saved_options, updates_of
@@ -120,6 +122,22 @@ def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite
     """
     write(pathlib.Path(target), lambda partial: shutil.copyfile(source, partial))
     return True
+
+
+def save_anew(state: dict, file: BinaryIO) -> None:
+    """Replaces fairseq's _torch_persistent_save, whose next try after an error writes behind what is there already.
+
+    fairseq would report such a file as saved, and torch does not read it.
+    """
+    for seconds in (2.5, 2.5, 0):
+        try:
+            file.seek(0)
+            file.truncate()
+            return torch.save(state, file)
+        except Exception:
+            if not seconds:
+                raise
+            time.sleep(seconds)
 
 
 def batches(processes: int, options: dict) -> Batches:

@@ -3,6 +3,7 @@
 import errno
 import gzip
 import itertools
+import os
 import re
 import shlex
 import shutil
@@ -266,6 +267,16 @@ def test_nobody_reads_the_output():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == ("", 141)
+
+
+def test_names_that_the_output_cannot_show(tmp_path):
+    """Such as a path that is not UTF-8, which the last line names when all is done."""
+    options = [*registry(tmp_path, GOOD)]
+    file = tmp_path / "registry.toml"
+    file.write_text(file.read_text().replace("A thing", "κ – thing"), encoding="utf-8")
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1:strict"}
+    done = subprocess.run([sys.executable, prepare.__file__, "--list", *options], env=env, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"") and b"\\u03ba \\u2013 thing" in done.stdout
 
 
 def test_ctrl_c_has_a_status_that_ends_a_shells_loop(capsys, monkeypatch):

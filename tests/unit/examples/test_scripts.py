@@ -95,6 +95,18 @@ def test_an_average_without_its_checkpoints_is_not_replaced(tmp_path):
         assert done.returncode == 1 and "has an average.pt without its checkpoints" in done.stderr
 
 
+def test_a_host_that_is_done_does_not_end_the_training_of_all(tmp_path):
+    """The first one may have been killed while it wrote the last checkpoint."""
+    (tmp_path / "checkpoint_last.pt").touch()
+    (tmp_path / "train.1.log").write_text("| INFO | fairseq_cli.train | done training in 2.0 s\n")
+    settings = f"run={tmp_path} data=data log=train.1.log host=1 dry_run= precision= precisions="
+    settings += " launch=() running=() training=() further=()"
+    call = f"{definitions('train')}\nrun() {{ echo $*; }}\n{settings}\ntrain"
+    assert f"log_and_show {tmp_path}/train.1.log" in bash("-euc", call).stdout
+    (tmp_path / "train.1.log").rename(tmp_path / "train.log")
+    assert "log_and_show" not in bash("-euc", call).stdout
+
+
 def test_a_folder_whose_name_is_a_pattern_has_checkpoints(tmp_path):
     (tmp_path / "a[1]").mkdir()
     call = f"{definitions('has_checkpoints')}\nrun='{tmp_path}/a[1]'\nhas_checkpoints"

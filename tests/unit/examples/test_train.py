@@ -85,6 +85,8 @@ def test_the_last_report_is_shown(tmp_path):
     with job.log.open("a") as log:  # as fairseq writes more than 999,999
         log.write("update 30 of 90: loss 1, 1.5e+06 words/s, 3 s\n")
     assert train.Running.progress(job) == "row.1: 30 of 90, 1.5e+06 words/s, valid 4.5"
+    job.log.unlink()  # which ends no training
+    assert train.Running.progress(job) == "row.1: begins"
 
 
 def test_a_pattern_names_trainings(monkeypatch, capsys):

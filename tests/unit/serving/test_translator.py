@@ -228,6 +228,18 @@ def test_a_batch_that_does_not_fit(files, monkeypatch, said):
         translator.translate(["w1"])
 
 
+def test_a_model_that_does_not_fit(files, monkeypatch):
+    """Into the memory that a training has left of a GPU."""
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried …")
+
+    path, _ = files()
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(InputError, match="the model does not fit into memory: name another device"):
+        Translator(path)
+
+
 def test_a_model_that_is_shared_without_the_binarised_text(files):
     """From which fairseq takes languages that the training was not told."""
     path, _ = files()

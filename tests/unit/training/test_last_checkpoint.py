@@ -1,6 +1,7 @@
 """checkpoint_last.pt: half written, or of another number of processes; before fairseq-train continues from it."""
 
 import argparse
+import errno
 import importlib
 import itertools
 import math
@@ -8,7 +9,7 @@ import types
 
 import pytest
 import torch
-from fairseq import file_io
+from fairseq import checkpoint_utils, file_io
 from fairseq.data import ListDataset
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.file_io import PathManager
@@ -243,3 +244,19 @@ def test_fairseqs_copy_remains_where_a_path_may_be_remote(monkeypatch):
     monkeypatch.setattr(PathManager, "copy", None)
     importlib.reload(registration)
     assert PathManager.copy is None
+
+
+def test_another_try_to_save_begins_anew(tmp_path, monkeypatch):
+    """After an error of the file system that passes."""
+    save, places = torch.save, []
+
+    def full_at_first(content, file):
+        places.append(file.tell())
+        save(content, file)
+        if len(places) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full_at_first)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    checkpoint_utils.torch_persistent_save(state(30), str(tmp_path / "a.pt"))
+    assert places == [0, 0] and torch.load(tmp_path / "a.pt")["optimizer_history"] == state(30)["optimizer_history"]
