@@ -38,6 +38,7 @@ LINES = [
     (ValueError, "--combine-val to combine them", "{}"),
     (FloatingPointError, "gradients are Nan/Inf", "{}: the training has diverged: lower --lr, or add --clip-norm 1"),
     (FloatingPointError, "Minimum loss scale", "{}"),
+    (FloatingPointError, "--ddp-backend", "{}"),
     (RuntimeError, "by peer", "another process of this training has ended: its own message says why"),
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
     (ImportError, "Please install fairscale", "{}"),
@@ -80,14 +81,14 @@ def report_input_errors_in_one_line() -> None:
         last_trace = said.rpartition("Traceback (most recent call last)")[2]  # its cause's comes first
         if name == "ProcessRaisedException" and (end := re.search(r"\n([\w.]+): (.*)", last_trace, re.DOTALL)):
             name, said, ours = end[1].rpartition(".")[2], end[2], end[1].startswith(f"{__package__}.")
+        elif not ours and isinstance(error.__context__, FloatingPointError):  # fairseq's NaN detector has failed on it
+            name, said = "FloatingPointError", str(error.__context__)
         if ours:
             message = said
         elif name == "ValueError" and said.startswith("--finetune-from-model"):
             message = said.partition(": {")[0]  # the whole configuration follows
         elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
             message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
-        elif isinstance(error.__context__, FloatingPointError):  # on which fairseq's NaN detector has failed
-            message = str(error.__context__)
         elif lines := [line for of, words, line in LINES if name == getattr(of, "__name__", of) and words in said]:
             message = lines[0].format(said)
         else:

@@ -293,6 +293,8 @@ options() { LC_ALL=C.UTF-8 printf '%q ' "$data" "${training[@]}" "${further[@]}"
 
 has_checkpoints() { local found=("$run"/checkpoint*.pt); [ -e "${found[0]:-}" ]; }
 
+only_average() { [ -e "$run/average.pt" ] && [ ! -e "$run/trained" ] && ! has_checkpoints; }
+
 begun() { [ -e "$run/trained" ] || [ -e "$run/average.pt" ] || has_checkpoints; }
 
 forget_try() {  # nothing is trained yet, so other options may follow, and the record omits this try
@@ -315,12 +317,12 @@ refuse_another_run() {
   [ ! -f "$run" ] || fail "$run is a file; $other"
   refuse_unwritable "$run" "$other"
   [ "$host" != 0 ] || begun || return 0  # other hosts join a training that may have no checkpoint yet
-  [ ! -e "$run/average.pt" ] || [ -e "$run/trained" ] || has_checkpoints || [[ " ${STEPS:-train} " != *" train "* ]] ||
+  ! only_average || [[ " ${STEPS:-train} " != *" train "* ]] ||
     fail "$run has an average.pt without its checkpoints, which a new training would replace; move it, or $other"
   differs() { [ -s "$run/$1" ] && [ "$(cat "$run/$1")" != "$2" ]; }  # file of the run, what it would be now
   ! differs options "$(options)" || fail "$run contains a run with other options (see $run/options); $other"
   ! differs batch "${BATCH:-}" || fail "$run contains a run with BATCH=$(cat "$run/batch"); $other"
-  [ -e "$run/trained" ] || return 0
+  [ -e "$run/trained" ] || only_average || return 0  # of other checkpoints another average can be made
   ! differs chosen "${chosen:-}" || fail "$run was trained for $(cat "$run/chosen"); $other"
   [ -z "$precision" ] || ! differs precision "$precision" ||
     fail "$run was trained with --autocast $(cat "$run/precision"); $other"

@@ -123,6 +123,10 @@ def raised_in_another_process(error):
             "{}: the training has diverged: lower --lr, or add --clip-norm 1\n",
         ),
         (raised_in(FloatingPointError("Minimum loss scale x"), StopIteration()), "Minimum loss scale x\n"),
+        (
+            raised_in(FloatingPointError("gradients are Nan/Inf"), StopIteration()),  # as with our models
+            "gradients are Nan/Inf: the training has diverged: lower --lr, or add --clip-norm 1\n",
+        ),
         (raised_in_another_process(InputError("not\nso")), "not so\n"),
         (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
         (

@@ -61,10 +61,11 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
     random = torch.Generator().manual_seed(seed)
     extended: list[tuple[Tensor, Tensor]] = []
     for name, side in ROWS.items():
-        before = model.get(name)
-        if before is None or len(before) != words[side]:
-            found = f"has {len(before)} rows" if before is not None else "is missing"
-            raise InputError(f"{name} {found} and the old dictionary {words[side]} words: name its data-bin (--old)")
+        if (before := model.get(name)) is None:
+            raise InputError(f"{name} is missing: name a Transformer's checkpoint, without --adaptive-softmax-cutoff")
+        if len(before) != words[side]:
+            found = f"{name} has {len(before)} rows and the old dictionary {words[side]} words"
+            raise InputError(f"{found}: name its data-bin (--old)")
         rows = words[side] + new[side]
         known = [after for same, after in extended if torch.equal(same, before) and len(after) == rows]
         if not known:

@@ -182,13 +182,12 @@ def file_faults(options, model_options, task) -> Iterator[str]:
     read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
     missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
     yield from (f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items())
-    if (seed := read["ema_seed_model"]) and "ema_seed_model" not in missing:
-        try:
-            fault = "" if "ema" in load(pathlib.Path(seed)).get("extra_state", {}) else f"{seed} has no moving average"
-        except InputError as error:
-            fault = str(error)
-        if fault:
-            yield f"--ema-seed-model: {fault}: name a checkpoint of a training with --store-ema"
+    try:
+        if (seed := read["ema_seed_model"]) and "ema_seed_model" not in missing:
+            if "ema" not in load(pathlib.Path(seed)).get("extra_state", {}):
+                raise InputError(f"{seed} has no moving average")
+    except InputError as error:
+        yield f"--ema-seed-model: {error}: name a checkpoint of a training with --store-ema"
     for name, width in EMBEDDINGS.items():
         path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
         if not path or name in missing:

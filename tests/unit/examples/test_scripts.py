@@ -93,6 +93,9 @@ def test_an_average_without_its_checkpoints_is_not_replaced(tmp_path):
     for steps in ("", "prepare train average"):
         done = bash("-euc", call, env={"STEPS": steps})
         assert done.returncode == 1 and "has an average.pt without its checkpoints" in done.stderr
+    (tmp_path / "chosen").write_text("AVERAGE=5\n")
+    done = bash("-euc", f"chosen=AVERAGE=3\n{call}", env={"STEPS": "translate score"})
+    assert done.returncode == 1 and "was trained for AVERAGE=5" in done.stderr
 
 
 def test_a_host_that_is_done_does_not_end_the_training_of_all(tmp_path):

@@ -75,7 +75,7 @@ def test_the_projection_of_older_files(saved, longer, options, older):
 def test_another_output_layer_is_refused(others):
     """As of fairseq's LSTM, or of --adaptive-softmax-cutoff: it would keep the old number of words."""
     model = {name: torch.ones(4, 2) for name in (*[f"{name}.weight" for name in MATRICES[:2]], *others)}
-    with pytest.raises(InputError, match="decoder.output_projection.weight is missing"):
+    with pytest.raises(InputError, match="decoder.output_projection.weight is missing: name a Transformer"):
         tool.extend(model, [4, 4], [1, 1], seed=1)
 
 
