@@ -20,6 +20,9 @@ ALIKE = (
 
 SEVERAL = re.compile(r"(?<!\S)(?=\S*[^\W\d_])\S*+ [\W\d_]*+[^\W\d_]|[!?]")  # words, or an exclamation
 
+# Small letters that stand in text in capitals, too: 2ª, 1º, STRAßE.
+IN_CAPITALS = str.maketrans("", "", "ªºß")
+
 # Combining classes of marks without which a word is another one: vowels, and the virama of क्या.
 OF_THE_WORD = (0, 9)
 
@@ -45,7 +48,8 @@ class Respelling:
         Beside letters of a script without case capitals are an abbreviation.
         """
         line = tidied(line)
-        if line.isupper() and SEVERAL.search(line) and "Lo" not in map(unicodedata.category, line):
+        cased = line.translate(IN_CAPITALS)
+        if cased.isupper() and SEVERAL.search(line) and "Lo" not in map(unicodedata.category, cased):
             first = re.match(r"[\W\d_]*", line).end() + 1  # letter, as in "- JE SUIS LÀ"
             ordinary = line[:first] + lowered(line, self.text.language)[first:]
             return min(self.respelled(ordinary), self.respelled(line), key=self.length)

@@ -67,6 +67,8 @@ def test_unknown_characters(respelled, known, line, expected):
         ("IL!", "Il!"),
         ("- IL FAIT", "- Il fait"),
         ("ΑΣ ΠΑ", "Ας πα"),
+        ("LA 2ª VEZ, EL 1º DÍA", "La 2a vez, el 1o dia"),
+        ("DIE GROßE STRAßE", "Die grosse strasse"),
         ("XY IX", "XY IX"),  # has subwords for them
     ],
 )
