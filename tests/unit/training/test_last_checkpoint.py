@@ -93,6 +93,16 @@ def test_a_missing_one_that_nobody_wants(saved, prepare):
     assert not prepare(no_last_checkpoints=True).exists()
 
 
+@pytest.mark.parametrize("loss, copied", [(4.5, True), (4.6, False), (None, False)])
+def test_the_best_one_is_copied_as_such(prepare, tmp_path, loss, copied):
+    """As after a kill between the first checkpoint and its copies: no later one may be better."""
+    best = state(30)
+    best["extra_state"] |= {"val_loss": loss, "best": 4.5}
+    torch.save(best, tmp_path / "checkpoint1.pt")
+    prepare()
+    assert (tmp_path / "checkpoint_best.pt").exists() == copied
+
+
 def test_without_another_it_says_what_to_do(prepare, tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
     with pytest.raises(InputError, match="checkpoint_last.pt is half written.*: remove it"):
