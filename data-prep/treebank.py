@@ -67,7 +67,7 @@ class TreebankPreparation(Preparation):
 
     def run_stages(self, stages: Stages) -> None:
         stages.run("raw", {"source": self.source.identity(), "max_pairs": self.max_pairs}, self.raw)
-        self.attribute()
+        self.attribute(stages)
         stages.run("tok", {"tokenise": False, "normalise": False, "lowercase": False}, self.tok)
         stages.run("clean", {}, self.clean)
         self.run_last_stages(stages)

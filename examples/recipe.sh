@@ -155,7 +155,7 @@ fi
 
 every_step="prepare train average translate score" steps=$every_step log=train.log
 [ "$host" = 0 ] || steps=train log=train.$host.log  # the first host does the rest, in the same folders
-STEPS=${STEPS:-$steps}
+STEPS=${STEPS:-$steps} STEPS=${STEPS//[$'\n\t']/ }  # also where lines separate them
 for word in $STEPS; do
   [[ " $every_step " == *" $word "* ]] || fail "STEPS=$STEPS: $word is not a step; choose from ${every_step// /, }"
 done

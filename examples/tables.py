@@ -88,6 +88,8 @@ def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:
             values = [[score(record, described["scores"][-1]) for record in cell] for cell in cells]
             if any(values):
                 columns.append([heading, *(over_seeds(cell, 2) if cell else "" for cell in values)])
+    if len(columns) == 1:
+        return EMPTY
     head, *lines = (line for line in zip(*columns) if any(line[1:]))
     return markdown(list(head), lines) + "\n"
 

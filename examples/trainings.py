@@ -61,7 +61,8 @@ def read_table() -> dict[str, dict]:
     except ValueError as error:
         raise InputError(f"{TABLE}: {error}") from None
     for name, group in table.items():
-        for key, value in itertools.chain(group.items(), *(row.items() for row in group.get("rows", []))):
+        of_rows = (row.items() for row in group.get("rows", []))  # after the group's own, among which is `rows`
+        for key, value in itertools.chain(group.items(), itertools.chain.from_iterable(of_rows)):
             if not isinstance(value, ENTRIES.get(key, ())) or (key == "like" and value not in table):
                 raise InputError(f"{TABLE}: [{name}] has {key} = {value!r}: its head says which entries there are")
 

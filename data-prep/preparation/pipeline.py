@@ -91,7 +91,7 @@ class Preparation:
         if self.as_published:
             split["valid_every"] = self.source.valid_every
         stages.run("raw", {"source": self.source.identity(), "columns": self.source.columns} | split | limits, self.raw)
-        self.attribute()
+        self.attribute(stages)
         tokens = {"lowercase": self.lowercase}
         tokens |= {"tokenise": False} if self.pretokenised else {"sacremoses": installed("sacremoses")}
         if self.pretokenised or not self.normalise:
@@ -123,11 +123,12 @@ class Preparation:
             "versions": {"python": platform.python_version()} | {name: installed(name) for name in packages},
         }
 
-    def attribute(self) -> None:
+    def attribute(self, stages: Stages) -> None:
         """Writes the text that must accompany the sentences, and prints their attribution."""
         path, source = self.output / "ATTRIBUTION", self.source
         if not source.attribution:
-            path.unlink(missing_ok=True)  # from another corpus, prepared here earlier
+            if stages.attributed:  # of another corpus, prepared here earlier; any other file is the reader's own
+                path.unlink(missing_ok=True)
             return
         lines = [source.title, source.attribution, source.homepage, f"Licence: {source.licence}"]
         if "attribution" in source.columns:

@@ -28,6 +28,7 @@ class Stages:
         output.mkdir(parents=True, exist_ok=True)
         self.manifest_path = output / "manifest.json"
         self.manifest = self._load()
+        self.attributed = bool(self.manifest.get("licence"))  # by an earlier run, to the authors of its corpus
         self.manifest.update(about)
 
     def _load(self) -> dict:

@@ -182,9 +182,10 @@ def test_words_that_fairseq_and_subword_nmt_use_themselves(capsys, tmp_path):
     pairs = [(f"a{number} </s> b", f"c{number} d") for number in range(200)]
     status, _, said = prepared(capsys, tmp_path, pairs, "--held-out", "20", "--pretokenised")
     assert status == 1 and "the text in fr has the word </s>, and no word may end in" in said
-    for text, option, word in (("<PAD>", ["--lowercase"], "<pad>"), ("<s>x</s>", [], "<s>x</s>"), ("x@@", [], "x@@")):
-        others = [(f"a{number} {text} b", f"c{number} d") for number in range(200)]
-        status, _, said = prepared(capsys, tmp_path, others, "--held-out", "20", "--pretokenised", *option)
+    others = (("<s>x</s>", [], "<s>x</s>"), ("x@@", [], "x@@"), ("x</w>y", [], "x</w>y"))
+    for text, option, word in (("<PAD>", ["--lowercase"], "<pad>"), *others):
+        texts = [(f"a{number} {text} b", f"c{number} d") for number in range(200)]
+        status, _, said = prepared(capsys, tmp_path, texts, "--held-out", "20", "--pretokenised", *option)
         assert status == 1 and f"the text in fr has the word {word}, and no word may end in" in said
     assert prepared(capsys, tmp_path, pairs, "--held-out", "20")[0] == 0
 
@@ -212,6 +213,14 @@ def test_texts_that_would_be_replaced(capsys, tmp_path, monkeypatch):
     for folder in (tmp_path, Path()):  # of --output, also as seen from the current folder
         status, said = run(capsys, folder, "--train", raw / "train.fr", raw / "train.en")
         assert status == 1 and "raw/train.fr is a file of --output" in said and (raw / "train.fr").read_text() == before
+
+
+def test_an_attribution_of_the_readers_own_stays(capsys, tmp_path):
+    """It must accompany texts that were copied from an earlier preparation; one that this command wrote goes."""
+    own, pairs = write(tmp_path / "out/ATTRIBUTION", ["Somebody's sentences"]), [pair for _, pair in UNIQUE]
+    assert prepared(capsys, tmp_path, pairs)[0] == 0 and own.exists()
+    assert run(capsys, tmp_path, *registry(tmp_path, packed(TABLE.encode())), "--bpe-operations", "9")[0] == 0
+    assert prepared(capsys, tmp_path, pairs)[0] == 0 and not own.exists()
 
 
 def test_text_without_spaces_is_not_lost_without_a_word(capsys, tmp_path):

@@ -130,6 +130,7 @@ def lines(folder, name):
 
 def test_the_command(bank, tmp_path, capsys):
     attribution = write(tmp_path / "out/ATTRIBUTION", ["of another corpus, which was prepared there before"])
+    write(tmp_path / "out/manifest.json", ['{"stages": {}, "licence": "of its authors"}'])
     assert treebank.main([*bank(), "--bpe-operations", "30", "--workers", "1"]) == 0
     assert not attribution.exists()
     out = tmp_path / "out"

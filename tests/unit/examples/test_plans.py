@@ -177,6 +177,13 @@ def test_other_hosts_only_train():
     assert "\nawait_precision runs/" in text  # that of the first host
 
 
+def test_steps_in_lines_of_their_own():
+    """A check that takes them and a plan without any would do nothing, and end as if all were done."""
+    for between in ("\n", "\t", "\n\t"):
+        text = plan("multi30k.sh", STEPS=f"prepare{between}train")
+        assert steps_of(text) == ["prepare", "train", "to compare with"]
+
+
 def test_slurm(tmp_path):
     """The sbatch file runs the recipe's steps, training once on each host."""
     executable(tmp_path / "scontrol", "printf 'host7\\nhost8\\n'")

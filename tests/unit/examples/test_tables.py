@@ -67,6 +67,7 @@ def test_the_matrix_of_a_group():
         ("seeds = '12'", r"\[own\] has seeds = '12'"),
         ("rows = [{ words = 'new' }]", r"\[own\] has words = 'new'"),
         ("like = 'bas'", r"\[own\] has like = 'bas'"),
+        ("like = 'base'\n[own.rows]\nword = 'x'", r"\[own\] has rows = \{'word': 'x'\}"),  # for [[own.rows]]
         ("seeds = [1]", r"\[own\] has no rows"),
         ("rows = [{ recipe = 'b.sh' }]", r"\[own\] has no families"),
         ("like = 'base'\narguments = \"'\"", r"\[own\]: No closing quotation"),
@@ -203,7 +204,9 @@ def test_the_table_of_families(tmp_path):
     for name, bleu in (("de.transformer.1", 40.0), ("de.transformer.2", 42.0), ("fr.relative_transformer.1", 50.5)):
         record = {"seed": 1, "updates": 9, "scores": {"BLEU": {"score": bleu}, "loss": {"score": 9.0}}}
         (tmp_path / f"a.{name}.json").write_text(json.dumps(record))
-    assert tables.with_tables("<!-- table families -->\n<!-- end -->\n", groups, tmp_path).splitlines()[1:-1] == [
+    page = "<!-- table families -->\n<!-- end -->\n"
+    assert tables.EMPTY in tables.with_tables(page, groups, tmp_path / "none")  # as in the other tables
+    assert tables.with_tables(page, groups, tmp_path).splitlines()[1:-1] == [
         "| family | German | French |",
         "| --- | ---: | ---: |",
         "| `transformer` | 41.00 ± 1.41 |  |",
