@@ -258,4 +258,5 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     assert float(cells(capsys.readouterr().out, path)[0]) == sacrebleu  # which are shown all the same
     two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
     assert "--record" in refusal(score.main, *two)
-    assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", ["[]"]))
+    for other in ("[]", '{"corpus": "wmt14"}'):
+        assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", [other]))

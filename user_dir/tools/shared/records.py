@@ -28,6 +28,8 @@ def read_record(path: pathlib.Path) -> dict:
         record = json.loads(path.read_text(encoding="utf-8"))
         if not all(isinstance(score, dict) and "score" in score for score in record.get("scores", {}).values()):
             raise ValueError("a score is not an object with the key score")
+        if not isinstance(record.get("corpus", {}), dict):
+            raise ValueError("the corpus is not an object")
         points = record.get("validation") or []
         if not all(isinstance(point, dict) and isinstance(point.get("update"), int) for point in points):
             raise ValueError("a validation is not an object with the number of its update")
