@@ -33,6 +33,11 @@ LINES = [
         "Search parameters are mutually exclusive",
         "give only one of --sampling, --diverse-beam-groups, --match-source-len and --diversity-rate",
     ),
+    (
+        NotImplementedError,
+        "constraints were provided",
+        "--constraints: omit --sampling, --diverse-beam-groups, --match-source-len and --diversity-rate",
+    ),
     (ValueError, "to be divisible by the number of groups", "--diverse-beam-groups has to divide --beam"),
     (OSError, "Model file not found", "--path: {}: name a checkpoint"),
     (ValueError, "--combine-val to combine them", "{}"),
