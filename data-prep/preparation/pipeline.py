@@ -20,6 +20,7 @@ from .errors import PreparationError
 from .extracting import extract, extract_as_published
 from .locking import locked
 from .parallel import map_file, progress, start_worker
+from .splitting import folded
 from .stages import Stages
 from .text import read_lines, write_columns, write_lines
 from .tokenising import LANGUAGES, tokenise_lines
@@ -192,6 +193,8 @@ class Preparation:
         are many. In other parts of own text such a subword is split. Corpora of the registry have codes alone, as
         published experiments have.
         """
+        if self.like:
+            self.warn_of_known_pairs()
         train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         # It takes seconds, and learning uses one core only; data_bin needs at most two for long.
         for _ in range(min(self.workers, 2)):
@@ -225,6 +228,22 @@ class Preparation:
                 elif part != "train":
                     counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *files[language])
         return counts
+
+    def warn_of_known_pairs(self) -> None:
+        """Warns of held-out pairs that share a sentence with the training text of `like`, whose models know it."""
+        known = {}
+        for language in self.languages:
+            held = {folded(line) for part in PARTS[1:] for line in read_lines(self.output / f"raw/{part}.{language}")}
+            earlier = self.like.folder / f"raw/train.{language}"  # may be missing beside a model of somebody else
+            lines = map(folded, read_lines(earlier)) if earlier.is_file() else ()
+            known[language] = held.intersection(lines)
+        for part in PARTS[1:]:
+            sides = ([*map(folded, read_lines(self.output / f"raw/{part}.{language}"))] for language in self.languages)
+            pairs = [*zip(*sides)]
+            count = sum(any(text in known[language] for language, text in zip(self.languages, pair)) for pair in pairs)
+            if count:
+                shared = f"{count:,} of {len(pairs):,} {part} pairs share a sentence with the training text"
+                warn(f"{shared} of {self.like.folder}, whose models know it; give others with --valid and --test")
 
     def data_bin(self, folder: Path) -> dict:
         """fairseq's binary data; one dictionary for both languages if they share their subwords."""

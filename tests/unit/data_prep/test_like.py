@@ -51,6 +51,14 @@ def unknown(folder, part="train"):
     return sum(word not in known for text, known in zip(texts, dictionaries(folder)) for word in text)
 
 
+def test_held_out_pairs_that_earlier_models_know(earlier, capsys):
+    assert run(earlier, "more", WORDS, "--like", earlier / "old", "--held-out", "15", langs=()) == 0
+    told = capsys.readouterr().err  # the first twenty pairs were held out there, too
+    assert "10 of 15 valid pairs share a sentence with the training text" in told and "test pairs share" not in told
+    assert run(earlier, "others", OTHER, "--like", earlier / "old", langs=()) == 0
+    assert "share a sentence" not in capsys.readouterr().err
+
+
 def test_subwords_are_those_of_the_earlier_text(earlier, capsys):
     said = like(earlier, "other", capsys=capsys)
     old, new = earlier / "old", earlier / "other"
