@@ -37,7 +37,7 @@ training+=(--encoder-normalize-before --decoder-normalize-before --share-all-emb
   --optimizer fused_adam --adam-betas '(0.9, 0.98)' --clip-norm 1
   --lr 3e-3 --lr-scheduler polynomial_decay --warmup-updates 250)
 # A hypothesis's log-probability is divided by length^lenpen (Vaswani et al. 2017 divide by ((5 + length)/6)^0.6;
-# fairseq's --lenpen 0.6 makes shorter translations than that). On this corpus's valid set 1 to 1.5 score best.
+# fairseq's --lenpen 0.6 makes longer translations than that). On this corpus's valid set 1 to 1.5 score best.
 generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"

@@ -110,8 +110,8 @@ def most_probable(kappa, alpha, k):
     return [torch.stack([w_i if i in kept else 0 * w_i for i, w_i in enumerate(w)]) for w in (kappa, alpha)]
 
 
-def transformer_with_branch_weights(x, heads, kappa, alpha, w_o, b, ffns, norms):
-    """--branch-residual shared, for heads of x: u = x + Σ_i M κ_i head_i W^O_i + b, then u + Σ_i M α_i FFN_i(u).
+def transformer_with_branch_weights(x, heads, kappa, alpha, w_o, b, ffns, b2, norms):
+    """--branch-residual shared, for heads of x: u = x + Σ_i M κ_i head_i W^O_i + b, then u + Σ_i M α_i FFN_i(u) + b2.
 
     norms: what is done to u before the FFN, to u in the sum, and to the result (post-norm: the second two).
     """
@@ -119,8 +119,10 @@ def transformer_with_branch_weights(x, heads, kappa, alpha, w_o, b, ffns, norms)
     branches, u = len(heads), x + b
     for head, kappa_i, w_o_i in zip(heads, kappa, w_o, strict=True):
         u = u + branches * kappa_i * (head @ w_o_i)
-    u = of_u(u)
-    return after(u + sum(branches * alpha_i * ffn_i(before_ffn(u)) for alpha_i, ffn_i in zip(alpha, ffns, strict=True)))
+    total, u = b2, of_u(u)
+    for alpha_i, ffn_i in zip(alpha, ffns, strict=True):
+        total = total + branches * alpha_i * ffn_i(before_ffn(u))
+    return after(u + total)
 
 
 def nearest_on_simplex(point):

@@ -8,7 +8,7 @@ Files are fairseq-generate's output, or plain text with a hypothesis a line. The
 sacreBLEU        the score to report: detokenised, cased text in 13a, zh or char tokens
 chrF2            of characters, detokenised text
 tokenised BLEU   of Moses tokens with compounds split at hyphens, of hypothesis and reference, unsmoothed: what the
-                 papers report for WMT14 (tensor2tensor's get_ende_bleu.sh, multi-bleu.perl)
+                 papers report for WMT14 in German (tensor2tensor's get_ende_bleu.sh, multi-bleu.perl)
 BLEU of tokens   of H- against T- lines as they are, where fairseq did not detokenise and all files have the same T-
                  lines: what fairseq-generate itself prints, of the training data's tokens (lower-cased on IWSLT14)
 """

@@ -180,11 +180,15 @@ SOME = [N_GRAMS, {"diverse_beam_groups": 2}, LEFT_TO_FAIRSEQ["forced prefix"]]
 
 @pytest.mark.parametrize("options", [{}, {"min_len": 0}, *SOME, {"print_alignment": "hard"}], ids=str)
 def test_length_penalty_of_the_paper(models, search, options):
-    """Section 6.1: log p / ((5 + length)/6)^α, whoever searches; that orders the hypotheses and finds no others."""
+    """Section 6.1: log p / ((5 + length)/6)^α, whoever searches; that orders the hypotheses and finds no others.
+
+    With the same α fairseq's form prefers longer ones, because length^α grows faster.
+    """
     ours = models()
     by_form = {form: search(CheckedTranslationTask, ours, form=form, lenpen=2.0, **options) for form in FORMS}
     assert words(by_form["vaswani"]) != words(by_form["fairseq"])
     for paper, fairseqs in zip(by_form["vaswani"], by_form["fairseq"], strict=True):
+        assert len(paper[0]["tokens"]) <= len(fairseqs[0]["tokens"])
         expected = []
         for hypothesis in fairseqs:
             log_p = sum(hypothesis["positional_scores"].tolist())

@@ -56,7 +56,7 @@ READINGS = [{}, {"branch_weights": "softmax"}, {"top_branches": 3}, {"branches":
 @pytest.mark.parametrize("weights", READINGS, ids=str)
 @pytest.mark.parametrize("family", ["weighted_transformer", "weighted_relative_transformer"])
 def test_equals_the_sum_over_branches(build, family, weights, norm):
-    """Encoder layer: u = x + Σ M κ_i head_i W^O_i + b; u + Σ M α_i FFN_i(u), in float64, with all gradients."""
+    """Encoder layer: u = x + Σ M κ_i head_i W^O_i + b; u + Σ M α_i FFN_i(u) + b2, in float64, with all gradients."""
     model = shared(build, f"{family}_base", branch_weights_init="random", **weights, **norm)
     layer = model.double().encoder.layers[0]
     for bias in (layer.self_attn.out_proj.bias, layer.fc2.bias):
@@ -73,10 +73,8 @@ def test_equals_the_sum_over_branches(build, family, weights, norm):
     kappa, alpha = attention.kappa_alpha()
     if "top_branches" in weights:
         assert [*map(torch.count_nonzero, (kappa, alpha))] == [3, 3]
-    best = alpha.argmax().item()
-    ffns[best] = functools.partial(ffns[best], b2=layer.fc2.bias / (branches * alpha[best]))  # once, unweighted
     norms = (second, identity, identity) if norm else (identity, first, second)
-    parameters = (kappa, alpha, w_o, attention.out_proj.bias, ffns, norms)
+    parameters = (kappa, alpha, w_o, attention.out_proj.bias, ffns, layer.fc2.bias, norms)
     expected = equations.transformer_with_branch_weights(x, heads, *parameters)
     assert_same_with_gradients(layer(x, None), expected, layer, x)
 
