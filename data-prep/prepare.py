@@ -103,10 +103,20 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The cores that this process may use, as examples/install/cores.sh: `limit` is a container's, of time on them."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = map(int, limit.read_text().split())
+        return min(allowed, max(1, quota // period))
+    except (OSError, ValueError):  # there is none, or it is max
+        return allowed
+
+
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Adds --workers, by default one for each core that this process may use."""
-    cores, help = len(os.sched_getaffinity(0)), "processes (default: one per core)"
-    parser.add_argument("--workers", type=number(int, 1), metavar="N", default=cores, help=help)
+    help = "processes (default: one per core)"
+    parser.add_argument("--workers", type=number(int, 1), metavar="N", default=cores(), help=help)
 
 
 def check(options: argparse.Namespace) -> None:

@@ -23,15 +23,19 @@ def locked(path: Path, guarded: str) -> Iterator[None]:
     lockf's locks belong to one process. Forked workers, which outlive a killed parent, would inherit those of flock.
     """
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             stream = open(path, "a+")
-        except FileNotFoundError:  # its last holder has just removed the empty folder
+        except (FileNotFoundError, FileExistsError):  # its last holder has just removed the empty folder
+            if path.parent.is_file():
+                raise
             continue
         _lock(fcntl.lockf, stream.fileno(), guarded, os.getpid())
-        if os.fstat(stream.fileno()).st_nlink:
-            break
-        stream.close()  # its last holder has removed it, and a third process may hold a new file of that name
+        with contextlib.suppress(OSError):  # its last holder has removed it
+            if os.path.samefile(path, stream.fileno()):
+                break
+        # NFS renames a file that is removed while others wait for it; a third process may hold a new one of that name.
+        stream.close()
     try:
         yield
     finally:

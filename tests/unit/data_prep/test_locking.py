@@ -3,10 +3,13 @@
 import errno
 import fcntl
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 
+import pytest
+from preparation import locking
 from preparation.locking import locked
 from unit.data_prep.support import DATA_PREP, WAITING, start, write
 
@@ -47,6 +50,37 @@ def test_a_lock_does_not_survive_its_process(tmp_path):
     killed.wait()
     assert start(HOLDER, tmp_path / ".lock").communicate("")[1] == ""
     wait_for(lambda: ended(worker), seconds=60)
+
+
+def test_a_folder_that_its_last_holder_removes_meanwhile(tmp_path, monkeypatch):
+    """Path.mkdir finds it, and then does not find that it is a folder."""
+    mkdir, errors = pathlib.Path.mkdir, iter([FileExistsError])
+
+    def made(*arguments, **options):
+        for error in errors:
+            raise error
+        mkdir(*arguments, **options)
+
+    monkeypatch.setattr(pathlib.Path, "mkdir", made)
+    with locked(tmp_path / "out/.lock", "out"):
+        assert (tmp_path / "out/.lock").exists()
+    (tmp_path / "out").touch()
+    with pytest.raises(FileExistsError), locked(tmp_path / "out/.lock", "out"):
+        pass
+
+
+def test_a_lock_file_that_nfs_has_renamed_guards_nothing(tmp_path, monkeypatch):
+    """It does so where the last holder removes a file that others have opened."""
+    path, lock = tmp_path / ".lock", locking._lock
+
+    def waited(*arguments):
+        monkeypatch.setattr(locking, "_lock", lock)
+        path.rename(tmp_path / ".nfs0001")
+        lock(*arguments)
+
+    monkeypatch.setattr(locking, "_lock", waited)
+    with locked(path, "out"):
+        assert path.exists(), "a third process waits for this one"
 
 
 def test_ctrl_c_ends_a_worker_with_a_long_task(tmp_path):

@@ -262,6 +262,14 @@ def test_no_disk_space(capsys, tmp_path, monkeypatch):
     assert_refused(run(capsys, tmp_path, *options), tmp_path, "no disk space left")
 
 
+@pytest.mark.parametrize("limit, expected", [("max 100000", None), ("5000 10000", 1), ("10000 10000", 1), ("", None)])
+def test_workers_in_a_container(tmp_path, limit, expected):
+    """On a host of many cores, a worker for each would fill the memory that the container has."""
+    allowed = len(os.sched_getaffinity(0))
+    assert prepare.cores(write(tmp_path / "cpu.max", [limit])) == (expected or allowed)
+    assert prepare.cores(tmp_path / "missing") == allowed
+
+
 def test_list(capsys, tmp_path):
     assert prepare.main(["--list"]) == 0
     listing = capsys.readouterr().out
