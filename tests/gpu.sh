@@ -2,7 +2,7 @@
 # Everything that only a GPU can show, in one command and one report (gpu-report.json and .md):
 #
 #   tests/gpu.sh [--minutes 25] [--output gpu-report] [--parts NAME ...] [--small]
-#   tests/gpu.sh python examples/train.py multi30k --jobs 10 --mirror FOLDER    # any command instead of the report
+#   GPUS=1 tests/gpu.sh python examples/train.py multi30k --jobs 10 --mirror FOLDER    # any command, and no report
 #
 # The parts are machine, precisions, search, processes, speed and generation. Where no package index can be reached,
 # SITE=FOLDER names a folder in which what python3 lacks besides torch is unpacked.

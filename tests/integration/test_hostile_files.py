@@ -183,11 +183,12 @@ def test_options_of_a_checkpoint_are_not_evaluated(invoke, good, marker, tmp_pat
 MODELS = [options for group, options in EVALUATED if group == "model"]
 
 
+@pytest.mark.parametrize("name", ["generate", "interactive"])  # fairseq-validate takes the checkpoint's task
 @pytest.mark.parametrize("options", slow_beyond([MODELS[0], MODELS[7]], MODELS), ids=str)
-def test_nor_by_fairseq_generate_with_our_task(invoke, good, marker, tmp_path, options):
+def test_nor_by_fairseqs_commands_with_our_task(invoke, good, marker, tmp_path, options, name):
     good["cfg"]["model"] = argparse.Namespace(**armed(options, Bomb(marker).code))
     torch.save(good, tmp_path / "bad.pt")
-    line = invoke("generate", "--task checked_translation")
+    line = invoke(name, "--task checked_translation")
     assert re.search("which may run code|which fairseq would run|is not supported", line), line
 
 

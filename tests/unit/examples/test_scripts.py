@@ -218,6 +218,7 @@ def test_lines_are_as_short_as_those_of_python(script):
 def test_help_of_the_tests_installs_nothing(tmp_path, script):
     done = bash(PROJECT / "tests" / script, "--help", env={"PATH": os.defpath}, cwd=tmp_path)
     assert done.returncode == 0 and f"tests/{script}" in done.stdout
+    assert ("GPUS=1 tests/gpu.sh python examples/train.py" in done.stdout) == (script == "gpu.sh")  # else on CPUs
     assert done.stderr == "" and not any(tmp_path.iterdir())
 
 

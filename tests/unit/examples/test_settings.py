@@ -244,3 +244,10 @@ def test_the_batch_on_the_page():
     found = [option(text, name) for text in plans for name in ("--max-tokens", "--update-freq")]
     page = " ".join((EXAMPLES / "README.md").read_text(encoding="utf-8").split())
     assert "{} and {} on one GPU, {} and {} on eight".format(*found) in page
+
+
+def test_the_recipes_that_install_ctranslate2_are_those_of_the_page():
+    found = sorted(path.name for path in EXAMPLES.glob("*.sh") if "\nextras=ctranslate2" in path.read_text())
+    assert found == ["own-data.sh", "quickstart.sh"]
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert "which only the quickstart and `own-data.sh` install" in page
