@@ -22,12 +22,14 @@ def locked(path: Path, guarded: str) -> Iterator[None]:
 
     lockf's locks belong to one process. Forked workers, which outlive a killed parent, would inherit those of flock.
     """
+    tries = 100
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stream = open(path, "a+")
         except (FileNotFoundError, FileExistsError):  # its last holder has just removed the empty folder
-            if path.parent.is_file():
+            tries -= 1
+            if tries == 0:  # something else is in its place, such as a file
                 raise
             continue
         _lock(fcntl.lockf, stream.fileno(), guarded, os.getpid())

@@ -235,15 +235,16 @@ class Preparation:
         for language in self.languages:
             held = {folded(line) for part in PARTS[1:] for line in read_lines(self.output / f"raw/{part}.{language}")}
             earlier = self.like.folder / f"raw/train.{language}"  # may be missing beside a model of somebody else
-            lines = map(folded, read_lines(earlier)) if earlier.is_file() else ()
-            known[language] = held.intersection(lines)
+            lines = progress(read_lines(earlier), f"bpe known {language}", unit=" lines") if earlier.is_file() else ()
+            known[language] = held.intersection(map(folded, lines))
+        remedy = "; give others with --valid and --test" if isinstance(self.source, OwnFiles) else ""
         for part in PARTS[1:]:
             sides = ([*map(folded, read_lines(self.output / f"raw/{part}.{language}"))] for language in self.languages)
             pairs = [*zip(*sides)]
             count = sum(any(text in known[language] for language, text in zip(self.languages, pair)) for pair in pairs)
             if count:
                 shared = f"{count:,} of {len(pairs):,} {part} pairs share a sentence with the training text"
-                warn(f"{shared} of {self.like.folder}, whose models know it; give others with --valid and --test")
+                warn(f"{shared} of {self.like.folder}, whose models know it{remedy}")
 
     def data_bin(self, folder: Path) -> dict:
         """fairseq's binary data; one dictionary for both languages if they share their subwords."""

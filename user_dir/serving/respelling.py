@@ -49,7 +49,7 @@ class Respelling:
         """
         line = tidied(line)
         cased = line.translate(IN_CAPITALS)
-        if cased.isupper() and SEVERAL.search(line) and "Lo" not in map(unicodedata.category, cased):
+        if cased.isupper() and SEVERAL.search(cased) and "Lo" not in map(unicodedata.category, cased):
             first = re.match(r"[\W\d_]*", line).end() + 1  # letter, as in "- JE SUIS LÀ"
             ordinary = line[:first] + lowered(line, self.text.language)[first:]
             return min(self.respelled(ordinary), self.respelled(line), key=self.length)

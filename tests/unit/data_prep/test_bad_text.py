@@ -125,12 +125,14 @@ def test_refused_in_one_line(capsys, tmp_path, kind):
 
 
 EXISTS = "a file of this name exists; name another folder"
+PLACES = [("file", EXISTS), ("file/below", "Not a directory"), ("file_link", EXISTS), ("file_link/below", EXISTS)]
 
 
-@pytest.mark.parametrize("place, words", [("file", EXISTS), ("file/below", "Not a directory")])
+@pytest.mark.parametrize("place, words", PLACES)
 def test_no_folder_to_write_to(capsys, tmp_path, place, words):
     for name in ("a.fr", "b.en", "file"):
         (tmp_path / name).write_bytes(PAIRS)
+    (tmp_path / "file_link").symlink_to("nowhere")  # such as a disk that is not mounted
     text = ["--train", tmp_path / "a.fr", tmp_path / "b.en", "--source-lang", "fr", "--target-lang", "en"]
     status = prepare.main([*map(str, text), "--output", str(tmp_path / place)])
     line = capsys.readouterr().err

@@ -55,6 +55,7 @@ def test_held_out_pairs_that_earlier_models_know(earlier, capsys):
     assert run(earlier, "more", WORDS, "--like", earlier / "old", "--held-out", "15", langs=()) == 0
     told = capsys.readouterr().err  # the first twenty pairs were held out there, too
     assert "10 of 15 valid pairs share a sentence with the training text" in told and "test pairs share" not in told
+    assert "; give others with --valid and --test" in told
     assert run(earlier, "others", OTHER, "--like", earlier / "old", langs=()) == 0
     assert "share a sentence" not in capsys.readouterr().err
 

@@ -64,6 +64,7 @@ def test_unknown_characters(respelled, known, line, expected):
         ("IL", "IL"),  # an abbreviation, perhaps
         ("10 IL 8", "10 IL 8"),
         ("IL 漢", "IL 漢"),  # in a script without case
+        ("IL 2º", "IL 2o"),  # as IL 2
         ("IL!", "Il!"),
         ("- IL FAIT", "- Il fait"),
         ("ΑΣ ΠΑ", "Ας πα"),
