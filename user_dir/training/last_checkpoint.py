@@ -111,7 +111,7 @@ def repair(last: pathlib.Path) -> None:
         reason = "is half written, and there is no complete checkpoint: remove it and train from the beginning"
         raise InputError(f"{last} {reason}")
     extra = load(newest).get("extra_state", {})
-    if None is not extra.get("val_loss") == extra.get("best"):  # fairseq may not have copied it as the best one either
+    if "best" in extra and extra.get("val_loss") == extra["best"]:  # which fairseq may not have copied, either
         copy_whole(newest, last.with_name("checkpoint_best.pt"))
     copy_whole(newest, last)
     logger.warning(f"{last} was missing or half written, as after a crash; it is now a copy of {newest.name}")
