@@ -231,19 +231,18 @@ class Preparation:
 
     def warn_of_known_pairs(self) -> None:
         """Warns of held-out pairs that share a sentence with the training text of `like`, whose models know it."""
-        known = {}
-        for language in self.languages:
-            held = {folded(line) for part in PARTS[1:] for line in read_lines(self.output / f"raw/{part}.{language}")}
+        files = [[self.output / f"raw/{part}.{language}" for language in self.languages] for part in PARTS[1:]]
+        held = [[[*map(folded, read_lines(file))] for file in sides] for sides in files]
+        known = []
+        for language, valid, test in zip(self.languages, *held):
             earlier = self.like.folder / f"raw/train.{language}"  # may be missing beside a model of somebody else
             lines = progress(read_lines(earlier), f"bpe known {language}", unit=" lines") if earlier.is_file() else ()
-            known[language] = held.intersection(map(folded, lines))
+            known.append({*valid, *test}.intersection(map(folded, lines)))
         remedy = "; give others with --valid and --test" if isinstance(self.source, OwnFiles) else ""
-        for part in PARTS[1:]:
-            sides = ([*map(folded, read_lines(self.output / f"raw/{part}.{language}"))] for language in self.languages)
-            pairs = [*zip(*sides)]
-            count = sum(any(text in known[language] for language, text in zip(self.languages, pair)) for pair in pairs)
+        for part, sides in zip(PARTS[1:], held):
+            count = sum(any(text in texts for text, texts in zip(pair, known)) for pair in zip(*sides))
             if count:
-                shared = f"{count:,} of {len(pairs):,} {part} pairs share a sentence with the training text"
+                shared = f"{count:,} of {len(sides[0]):,} {part} pairs share a sentence with the training text"
                 warn(f"{shared} of {self.like.folder}, whose models know it{remedy}")
 
     def data_bin(self, folder: Path) -> dict:
