@@ -120,6 +120,16 @@ def descendants(process):
                 yield from descendants(child)
 
 
+def processes_of(folder):
+    """The processes with an OUTPUT there: recipes and all that they have started, in any session."""
+    found = []
+    for file in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or is not ours
+            if b"\0OUTPUT=%b" % os.fsencode(folder) in b"\0" + file.read_bytes():
+                found.append(int(file.parent.name))
+    return found
+
+
 def build_model(task, arch, **options):
     """A small model in evaluation mode, from the same seed each time; task: whatever has the dictionaries."""
     args = argparse.Namespace(arch=arch, **{**SMALL, **options})

@@ -3,10 +3,8 @@
 And by those of what fairseq-train refuses: `refused`.
 """
 
-import contextlib
 import gzip
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -83,21 +81,6 @@ def start(checkout, mirror, tmp_path):
 
 
 @pytest.fixture
-def processes_of():
-    """processes_of(folder): those with an OUTPUT there: recipes and all that they have started, in any session."""
-
-    def processes_of(folder):
-        found = []
-        for file in pathlib.Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # it has ended, or is not ours
-                if b"\0OUTPUT=%b" % os.fsencode(folder) in b"\0" + file.read_bytes():
-                    found.append(int(file.parent.name))
-        return found
-
-    return processes_of
-
-
-@pytest.fixture
 def stand_in(tmp_path, monkeypatch):
     """stand_in(name, script): the recipe finds this command before the real one."""
     folder = tmp_path / "stand-ins"
@@ -105,6 +88,12 @@ def stand_in(tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_INS", str(folder))
 
     return lambda name, script: executable(folder / name, script)
+
+
+@pytest.fixture
+def data(copies, tmp_path):
+    """`copies`, to be spoilt."""
+    return shutil.copytree(copies, tmp_path / "data")
 
 
 @pytest.fixture

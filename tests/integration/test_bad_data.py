@@ -26,9 +26,8 @@ def test_sentences_that_just_fit(copies):
     check_input(copies, "--max-tokens 9 --max-source-positions 9")
 
 
-def test_held_out_sentences_that_are_cut_or_not_read(copies, tmp_path):
+def test_held_out_sentences_that_are_cut_or_not_read(data):
     """No sentence is too long for the model if --truncate-source cuts it, or if no --valid-subset names its set."""
-    data = shutil.copytree(copies, tmp_path / "data")
 
     def check(words, **given):
         check_input(data, f"--max-source-positions 7 {words}", **given)
@@ -65,8 +64,7 @@ def test_sources_are_cut_before_they_are_too_long_for_a_batch(cut, positions, fa
     assert found is None if fault is None else found.startswith(fault)
 
 
-def test_one_table_for_two_dictionaries(refused, copies, tmp_path):
-    data = shutil.copytree(copies, tmp_path / "data")
+def test_one_table_for_two_dictionaries(refused, data):
     with open(data / "dict.tgt.txt", "a") as dictionary:
         dictionary.write("more 1\n")
     words = "--share-all-embeddings: the languages have dictionaries of their own: omit it"
@@ -136,9 +134,8 @@ def test_data(refused, copies, tmp_path, spoil, words):
         refused(words, PLAIN, data=data)
 
 
-def test_a_dictionary_that_lacks_the_last_word(copies, tmp_path):
+def test_a_dictionary_that_lacks_the_last_word(data):
     """The data have the words 4 to 13: those before are fairseq's own."""
-    data = shutil.copytree(copies, tmp_path / "data")
     words = [f"w{number} 5\n" for number in range(10)]
     (data / "dict.src.txt").write_text("".join(words))
     check_input(data)
@@ -147,8 +144,7 @@ def test_a_dictionary_that_lacks_the_last_word(copies, tmp_path):
         check_input(data)
 
 
-def test_held_out_sentences_with_a_dot_in_their_name(copies, tmp_path):
-    data = shutil.copytree(copies, tmp_path / "data")
+def test_held_out_sentences_with_a_dot_in_their_name(data):
     for path in [*data.glob("valid.*")]:
         path.rename(path.with_name(path.name.replace("valid", "valid.2017")))
     words = "--valid-subset valid.2017"
@@ -160,18 +156,16 @@ def test_held_out_sentences_with_a_dot_in_their_name(copies, tmp_path):
         check_input(data, words)
 
 
-def test_data_in_two_folders(copies, tmp_path):
+def test_data_in_two_folders(copies, data, tmp_path):
     """fairseq reads held-out sentences of the first one only."""
-    data = shutil.copytree(copies, tmp_path / "second")
     cut("valid.src-tgt.src.bin", 10)(data)
     check_input(f"{copies}:{data}")
     with pytest.raises(InputError, match="nowhere has no train.src-tgt.src.idx"):
         check_input(f"{copies}:{tmp_path}/nowhere")
 
 
-def test_held_out_sentences_in_two_files(copies, tmp_path):
+def test_held_out_sentences_in_two_files(data):
     """fairseq reads the second one only to combine them."""
-    data = shutil.copytree(copies, tmp_path / "data")
     for path in [*data.glob("valid.src-tgt.*")]:
         shutil.copy(path, path.with_name(path.name.replace("valid", "valid1")))
     combined, both = "--combine-valid-subsets", "--valid-subset valid1,valid"
@@ -201,9 +195,8 @@ def test_vectors(copies, tmp_path, counts, word, numbers, words):
         check_input(copies, f"--encoder-embed-path {tmp_path}/vectors")
 
 
-def test_vectors_of_the_target(copies, tmp_path):
+def test_vectors_of_the_target(data, tmp_path):
     """Of a dictionary of its own; fairseq-hydra-train may have no width to compare."""
-    data = shutil.copytree(copies, tmp_path / "data")
     with open(data / "dict.tgt.txt", "a") as dictionary:
         dictionary.write("more 1\n")
     (tmp_path / "vectors").write_text(f"1 32\nmore{' 0.5' * 32}\n")
@@ -211,13 +204,12 @@ def test_vectors_of_the_target(copies, tmp_path):
         check_input(data, f"--decoder-embed-path {tmp_path}/vectors", decoder_embed_dim=width)
 
 
-def test_a_folder_with_two_pairs_of_languages(copies, tmp_path):
+def test_a_folder_with_two_pairs_of_languages(data):
     """fairseq would take the one that the file system lists first."""
-    check_input(copies, "-s src")
+    check_input(data, "-s src")
     for words in ("-s tgt", "-t src"):  # fairseq would train src to tgt
         with pytest.raises(InputError, match="has data of src-tgt: give both --source-lang and --target-lang"):
-            check_input(copies, words)
-    data = shutil.copytree(copies, tmp_path / "data")
+            check_input(data, words)
     for path in data.glob("train.src-tgt.*"):
         shutil.copy(path, path.with_name(path.name.replace("src-tgt", "tgt-src")))
     shutil.copy(data / "test.src-tgt.src.idx", data / "test.2017.src-tgt.src.idx")  # not of two more
@@ -234,33 +226,31 @@ def test_files_that_fairseq_does_not_read(tmp_path):
         assert [path.name for path in training_input.parts_of(tmp_path, "train", pair, "src")] == names[:2]
 
 
-def test_a_training_set_in_two_files(copies, tmp_path, caplog):
+def test_a_training_set_in_two_files(data, caplog):
     """fairseq's own default of --upsample-primary fails."""
-    copies = shutil.copytree(copies, tmp_path / "data")
-    given = {"data": str(copies), "train_subset": "train", "dataset_impl": "mmap"}
+    given = {"data": str(data), "train_subset": "train", "dataset_impl": "mmap"}
     task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(**given))
     task.load_dataset("train", combine=True)
     pairs = len(task.dataset("train"))
-    for path in [*copies.glob("train.src-tgt.*")]:
+    for path in [*data.glob("train.src-tgt.*")]:
         shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
     task.load_dataset("train", combine=True)
     assert len(task.dataset("train")) == 2 * pairs
-    check_input(copies)
+    check_input(data)
     assert "is not read" not in caplog.text
-    for path in [*copies.glob("train1.*")]:
+    for path in [*data.glob("train1.*")]:
         shutil.copy(path, path.with_name(path.name.replace("train1", "train3")))
         path.rename(path.with_name(path.name.replace("train1", "train2")))
-    (copies / "train2.src-tgt.src.bin").write_bytes(b"")  # nor is it checked
-    check_input(copies)
+    (data / "train2.src-tgt.src.bin").write_bytes(b"")  # nor is it checked
+    check_input(data)
     for name in ("train2", "train3"):
         assert f"data: {name} is not read, because fairseq counts train, train1," in caplog.text
 
 
 @pytest.mark.parametrize("language, other", [("src", "tgt"), ("tgt", "src")])
 @pytest.mark.parametrize("part, words", [("train", ""), ("valid", "--combine-valid-subsets")])
-def test_a_further_set_in_one_language(copies, tmp_path, part, words, language, other):
+def test_a_further_set_in_one_language(data, part, words, language, other):
     """As the source fairseq fails at it, as the target it leaves the set out, both without a word."""
-    data = shutil.copytree(copies, tmp_path / "data")
     for ending in ("bin", "idx"):
         shutil.copy(data / f"{part}.src-tgt.{language}.{ending}", data / f"{part}1.src-tgt.{language}.{ending}")
     for direction in ("-s src -t tgt", "-s tgt -t src"):
@@ -269,13 +259,13 @@ def test_a_further_set_in_one_language(copies, tmp_path, part, words, language, 
 
 
 @pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])
-def test_data_of_another_form(copies, tmp_path, impl, words):
+def test_data_of_another_form(data, impl, words):
     """Of --dataset-impl cached or lazy, which are left to fairseq; of so many words that their numbers have 32 bits."""
-    text = shutil.copytree(copies, tmp_path / "data") / "train.src-tgt.src"
+    text = data / "train.src-tgt.src"
     builder = indexed_dataset.make_builder(f"{text}.bin", impl, words)
     builder.add_item(torch.tensor([4, 2]))
     builder.finalize(f"{text}.idx")
-    check_input(text.parent)
+    check_input(data)
 
 
 def test_raw_data_have_no_index(copies, tmp_path):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 
 import pytest
 from integration.refusals import BRANCHES, PLAIN, RELATIVE, TASK, TRAINED, WEIGHTED, check_input
@@ -92,8 +91,7 @@ def test_input(copies, more, words):
 
 
 @pytest.mark.parametrize("subword, value", [("sub@@", ""), ("▁sub", " sentencepiece")])
-def test_bleu_of_subwords(copies, tmp_path, subword, value):
-    data = shutil.copytree(copies, tmp_path / "data")
+def test_bleu_of_subwords(data, subword, value):
     with open(data / "dict.tgt.txt", "a", encoding="utf-8") as dictionary:
         dictionary.write(f"{subword} 1\n")
     removed = "--eval-bleu --eval-bleu-detok space --eval-bleu-remove-bpe"

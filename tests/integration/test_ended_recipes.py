@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from support import environment, wait_for
+from support import environment, processes_of, wait_for
 
 SLEEPS = "setsid sleep 500 & touch {folder}/begun; sleep 500"  # one of the two in a session of its own
 
@@ -26,9 +26,7 @@ SLEEPS = "setsid sleep 500 & touch {folder}/begun; sleep 500"  # one of the two 
         pytest.param("train", 2, signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
-def test_a_recipe_that_is_ended_ends_what_it_started(
-    checkout, stand_in, start, processes_of, tmp_path, step, processes, number
-):
+def test_a_recipe_that_is_ended_ends_what_it_started(checkout, stand_in, start, tmp_path, step, processes, number):
     """Its lock is free then: the same command is not kept waiting."""
     shutil.rmtree(checkout / "data/multi30k_published.en-de.smoke", ignore_errors=True)
     name = {"prepare": "fairseq-preprocess", "train": "fairseq-train"}[step]
@@ -49,7 +47,7 @@ def test_a_recipe_that_is_ended_ends_what_it_started(
         assert "waiting" not in said and (tmp_path / "called").exists()
 
 
-def test_a_recipe_that_ends_by_sigkill_takes_the_rest_along(stand_in, start, processes_of, tmp_path):
+def test_a_recipe_that_ends_by_sigkill_takes_the_rest_along(stand_in, start, tmp_path):
     """kill -9 of the shell that takes the steps, as when memory is short."""
     stand_in("fairseq-train", SLEEPS.format(folder=tmp_path))
     recipe = start("--autocast", "off", STEPS="train")
@@ -82,7 +80,7 @@ def test_nohup(stand_in, start, tmp_path):
 
 
 @pytest.mark.parametrize("script", ["compare.sh", "ablations.sh"])
-def test_scripts_that_start_recipes_end_them(checkout, processes_of, tmp_path, script):
+def test_scripts_that_start_recipes_end_them(checkout, tmp_path, script):
     """Several levels of them: the quickstart is a recipe as the others are."""
     examples = shutil.copytree(checkout / "examples", tmp_path / "examples")
     for name in ("user_dir", "data-prep"):

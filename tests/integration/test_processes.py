@@ -17,7 +17,7 @@ from user_dir.serving.models import load_models
 from user_dir.training.processes import refuse_processes
 from user_dir.transformer.architectures import FAMILIES
 
-from support import assert_same_training, change, free_port, train, wait_for
+from support import assert_same_training, change, free_port, processes_of, train, wait_for
 
 # Three updates an epoch, each of 4 x 300 tokens, whoever takes them; a checkpoint after every update.
 SETTINGS = {"STEPS": "prepare train", "UPDATES": 6, "AVERAGE": 4, "BATCH": 1200, "MAX_TOKENS": 300}
@@ -112,7 +112,7 @@ def in_training(start, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_recipe_that_is_ended_leaves_no_process_and_goes_on(start, processes_of, tmp_path, processes, number):
+def test_a_recipe_that_is_ended_leaves_no_process_and_goes_on(start, tmp_path, processes, number):
     """`kill PID`: nothing of it trains on, the folder is free, and the same command continues the training."""
     log = tmp_path / "run/train.log"
     for words in ("Saved checkpoint", "Loaded checkpoint"):

@@ -18,58 +18,53 @@ from support import executable
 LINE = "| INFO | train_inner | epoch 001: 1 / 9 loss=5, wps=100.0, num_updates={update}, wall={wall}\n"
 
 
+def course(folder, lines):
+    """The course of a training with these lines in its log."""
+    (folder / "train.log").write_text("".join(lines))
+    return record.training(folder / "train.log")
+
+
 def test_time_that_was_spent_twice_counts_twice(tmp_path):
-    log = tmp_path / "train.log"
     walls = [*range(10, 101, 10), *range(90, 201, 10)]  # killed after 100 s, continued from a checkpoint of 80 s
-    log.write_text("".join(LINE.format(update=number, wall=wall) for number, wall in enumerate(walls)))
-    assert "peak_gpu_memory_gb" not in record.training(log)
-    assert record.training(log)["seconds"] == 210  # 220, but for what ran until the first line after the restart
+    found = course(tmp_path, [LINE.format(update=number, wall=wall) for number, wall in enumerate(walls)])
+    assert "peak_gpu_memory_gb" not in found
+    assert found["seconds"] == 210  # 220, but for what ran until the first line after the restart
 
 
 def test_seconds_of_weeks_and_of_a_line_that_was_cut(tmp_path):
-    log = tmp_path / "train.log"
     cut = LINE.format(update=1, wall=23)[:-1]  # by a kill; the next start appends to it
     lines = (LINE.format(update=number, wall=f"{number * 1e5:g}") for number in range(2, 14))
-    log.write_text(f"{cut}2026-07-01 09:00:00 | INFO | x | x\n" + "".join(lines))
-    assert record.training(log)["seconds"] == 1_300_000
+    assert course(tmp_path, [cut, "2026-07-01 09:00:00 | INFO | x | x\n", *lines])["seconds"] == 1_300_000
 
 
 def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_path):
-    log = tmp_path / "train.log"
     valid = "| INFO | valid | epoch 001 | valid on 'valid' subset | loss 4 | bleu 7.5 | num_updates 15\n"
     lines = [LINE.format(update=10, wall=20), LINE.format(update=20, wall=40).replace("loss=5", "loss=4"), valid]
-    log.write_text("".join(lines))
     expected = {"update": 15, "epoch": 1, "seconds": 30, "loss": 4.0, "bleu": 7.5, "training_loss": 4.5}
-    assert record.training(log)["validation"] == [expected]
+    assert course(tmp_path, lines)["validation"] == [expected]
 
 
 def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
     """One slow interval changes nothing, and a training that continued ended for the second reason."""
-    log = tmp_path / "train.log"
     lines = [LINE.replace("100.0", f"{wps}").format(update=wps, wall=wps) for wps in (10, 100, 110)]
     devices = [f"training on {number} devices (GPUs/TPUs)\n" for number in (1, 4)]
     ends = [f"Stopping training due to num_updates: {n} >= max_update: {n}" for n in (50, 110)]
     ends += ["early stop since valid performance hasn't improved for last 10 runs"]
-    log.write_text("".join([*devices, *lines, *(f"{end}\n" for end in ends)]))
-    found = record.training(log)
+    found = course(tmp_path, [*devices, *lines, *(f"{end}\n" for end in ends)])
     assert found["processes"] == 4 and found["words_per_second"] == 100 and found["ended"] == ends[-1]
 
 
 def test_a_log_without_a_line_of_training(tmp_path):
     """As when it is translated with the first checkpoint."""
-    log = tmp_path / "train.log"
     line = "2026-11-24 10:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 9 | num_updates 5\n"
-    log.write_text(line)
-    found = record.training(log)
+    found = course(tmp_path, [line])
     assert found["seconds"] is None and len(found["validation"]) == 1
 
 
 def test_memory_is_the_largest_of_the_log(tmp_path):
-    log = tmp_path / "train.log"
     memory = [(1.5, 3), (1.75, 8), (1.25, 7)]
     lines = [LINE.replace("wps", f"memory_gb={host}, gpu_memory_gb={gpu}, wps") for host, gpu in memory]
-    log.write_text("".join(line.format(update=update, wall=update) for update, line in enumerate(lines)))
-    found = record.training(log)
+    found = course(tmp_path, [line.format(update=update, wall=update) for update, line in enumerate(lines)])
     assert (found["peak_memory_gb"], found["peak_gpu_memory_gb"]) == (1.75, 8)
 
 
