@@ -65,7 +65,7 @@ def tokenise_lines(
     """Each line, optionally tokenised and lower-cased.
 
     Raises:
-        PreparationError: if a word of text that is not tokenised ends in one of RESERVED, or goes on after </w>
+        PreparationError: if a word of text that is not tokenised ends in one of RESERVED, or continues after </w>
     """
     split = tokeniser(language, normalise) if tokenise else str
     made = [lowered(split(line), language) if lowercase else split(line) for line in lines]
@@ -73,6 +73,6 @@ def tokenise_lines(
         for word in (word for line in made for word in line.split()):
             if word.endswith(RESERVED) or "</w>" in word[:-1]:  # subword-nmt takes x</w> for the end of a word
                 reason = f"the text in {language} has the word {word}, and no word may end in {', '.join(RESERVED)}"
-                reason += " or go on after </w>"
+                reason += " or continue after </w>"
                 raise PreparationError(f"{reason}, which fairseq and subword-nmt use themselves; replace it")
     return made

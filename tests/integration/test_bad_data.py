@@ -196,7 +196,7 @@ def test_vectors(copies, tmp_path, counts, word, numbers, words):
 
 
 def test_vectors_of_the_target(data, tmp_path):
-    """Of a dictionary of its own; fairseq-hydra-train may have no width to compare."""
+    """The target has its own dictionary; fairseq-hydra-train may have no width to compare."""
     with open(data / "dict.tgt.txt", "a") as dictionary:
         dictionary.write("more 1\n")
     (tmp_path / "vectors").write_text(f"1 32\nmore{' 0.5' * 32}\n")
@@ -260,7 +260,7 @@ def test_a_further_set_in_one_language(data, part, words, language, other):
 
 @pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])
 def test_data_of_another_form(data, impl, words):
-    """Of --dataset-impl cached or lazy, which are left to fairseq; of so many words that their numbers have 32 bits."""
+    """Those of --dataset-impl cached or lazy are left to fairseq; with many words numbers have 32 bits."""
     text = data / "train.src-tgt.src"
     builder = indexed_dataset.make_builder(f"{text}.bin", impl, words)
     builder.add_item(torch.tensor([4, 2]))

@@ -16,6 +16,7 @@ METRIC, POLYNOMIAL = "--best-checkpoint-metric", "--lr-scheduler polynomial_deca
 WARM_UP = "--stop-min-lr 1e-09: the warm-up begins with .*: omit"
 INPUT = [
     ("--bf16", "--bf16 .*: train with --autocast bf16, and an architecture of fairseq's own in float32"),
+    ("--tpu", "--tpu needs a TPU: train with --autocast bf16, and an architecture of fairseq's own in float32"),
     ("--fp16", "--fp16 needs a GPU: train with --autocast bf16, and .* fairseq's own in float32"),
     ("--fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     ("--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),

@@ -1,4 +1,4 @@
-"""Checkpoints of before, in tests/old_checkpoints: they load, and translate as they did when they were trained."""
+"""Earlier checkpoints, in tests/old_checkpoints: they load, and translate as they did when they were trained."""
 
 import argparse
 

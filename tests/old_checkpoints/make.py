@@ -1,6 +1,6 @@
 """Made what lies beside it: python make.py EMPTY_FOLDER, in the project's environment.
 
-These files are never made anew, whatever becomes of the models: they prove that checkpoints of before still load and
+These files are never made anew, whatever becomes of the models: they prove that earlier checkpoints still load and
 translate as they did (test_old_checkpoints.py). A family or a form of one that comes later is added as a further row.
 """
 

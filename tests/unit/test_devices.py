@@ -1,4 +1,4 @@
-"""What otherwise only a GPU would show: a tensor that is made without the device of the others."""
+"""Finds tensors that are made without the device of the others, which otherwise only a GPU would show."""
 
 import types
 

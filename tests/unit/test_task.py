@@ -295,7 +295,7 @@ def test_several_folders_have_the_same_words(tmp_path):
 
 
 def test_empty_constraints_are_left_out(new_task):
-    """Of two tabs in a row, which fairseq-interactive reads as a phrase without words."""
+    """fairseq-interactive reads two tabs in a row as a phrase without words."""
     phrases = [[torch.tensor([7, 8]), torch.tensor([]), torch.tensor([9])], [torch.tensor([])]]
     sources = [torch.tensor([5, 2]), torch.tensor([6, 2])]
     dataset = new_task().build_dataset_for_inference(sources, [2, 2], constraints=pack_constraints(phrases))

@@ -61,8 +61,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
         architecture = options.get("arch") or options["_name"]
         sizes = [tensor.numel() for tensor in state["model"].values()]
         state["extra_state"].get("metrics", {}).pop("valid", None)  # arrays of --eval-bleu, which torch alone refuses
-    if found := re.search(r"\$\{[^}]*:[^}]*\}?", str(OmegaConf.to_container(cfg, resolve=False))):
-        # such as ${oc.env:HOME}: the file that is written would have this machine's
+    if found := re.search(r"\$\{[^}]*[:$][^'\"]*", str(OmegaConf.to_container(cfg, resolve=False))):
+        # such as ${oc.env:HOME}, or ${oc.${a}:HOME}: the file that is written would have this machine's
         raise InputError(f"{path} has the option {found[0]}, which would be looked up on this machine: do not use it")
     family = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
     if family == to or family not in ARCHITECTURES:

@@ -74,13 +74,21 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
 
 
 def specification(path: pathlib.Path, data: pathlib.Path):
-    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`; the model; its task."""
+    """The checkpoint's model as CTranslate2's TransformerSpec, with the dictionaries of `data`; the model; its task.
+
+    Raises:
+        NotComputed: as refuse
+        InputError: if a parameter is not finite
+    """
     from ctranslate2.converters import fairseq as stock
     from ctranslate2.specs import TransformerSpec
 
     (model,), task, _ = load_models([path], data, autocast="off")
     cfg = model.cfg
     refuse(path, model)
+    for name, value in model.named_parameters():
+        if not value.isfinite().all():  # CTranslate2 would translate with it
+            raise InputError(f"{name} in {path} is not finite, because the training diverged: use another model")
     relative = cfg.relative_positions != "neither"
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
@@ -118,7 +126,7 @@ def export(path: pathlib.Path, data: pathlib.Path, output: pathlib.Path, quantiz
 
     Raises:
         NotComputed: if CTranslate2 does not compute the model
-        InputError: if `output` exists and is not an export
+        InputError: if `output` exists and is not an export, or a parameter is not finite
     """
     from ctranslate2.converters.converter import Converter
 

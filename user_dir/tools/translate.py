@@ -92,7 +92,7 @@ def translated(
             if (length := max(len(sentence.split()) for sentence in row.split("\n"))) > translator.longest:
                 long = f"line {number} has a sentence of {length} subwords and the model takes {translator.longest}"
                 if args.too_long == "refuse":
-                    remedy = "shorten it, or leave --too-long refuse out to have it translated in pieces"
+                    remedy = "shorten it, or omit --too-long refuse to have it translated in pieces"
                     raise InputError(f"{long}: {remedy}")
                 tqdm.write(f"nmt-translate: {long}: translated in pieces", file=sys.stderr)
         found = translator.search(rows, args.nbest or 1, advance=bar.update, **search)

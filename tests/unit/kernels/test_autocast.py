@@ -45,7 +45,7 @@ def test_a_model_in_float16_computes_in_float16(build, batch):
 
 
 def test_on_or_off_where_the_tensors_are(monkeypatch):
-    """On a GPU autocast of the CPU would change nothing. What is computed with it does not matter here."""
+    """On a GPU autocast of the CPU would change nothing. Its results do not matter here."""
 
     def refuse(device, **_):
         raise NotImplementedError(device)

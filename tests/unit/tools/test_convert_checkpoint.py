@@ -128,11 +128,13 @@ def test_what_fairseq_would_run_is_not_passed_on(saved, tmp_path, options, words
     assert not (tmp_path / "out.pt").exists()
 
 
-@pytest.mark.parametrize("value", ["${oc.env:TOKEN}", "/data/${oc.env:TOKEN}", ["${env:TOKEN}"]], ids=str)
+@pytest.mark.parametrize(
+    "value", ["${oc.env:TOKEN}", "/data/${oc.env:TOKEN}", ["${env:TOKEN}"], "${oc.${task.env}:TOKEN}"], ids=str
+)
 def test_nothing_of_this_machine_is_written(saved, tmp_path, monkeypatch, value, refusal):
     monkeypatch.setenv("TOKEN", "secret")
     _, path, _ = saved("vaswani_transformer_base")
-    change(path, task__data=value)
+    change(path, task__data=value, task__env="env")
     words = r"has the option .*TOKEN\}.*: do not use it"
     refusal(tool.main, path, "--to", "transformer", "--output", tmp_path / "out.pt", match=words)
     assert not (tmp_path / "out.pt").exists()

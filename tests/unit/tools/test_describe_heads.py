@@ -71,7 +71,7 @@ def test_delimiters():
 
 
 def test_table(tmp_path, monkeypatch, capsys):
-    """Of the data of the training, in the batches that are asked for."""
+    """The table is that of the training's data, in the batches that are asked for."""
     checkpoint = shutil.copy(OLD / "vaswani_transformer.pt", tmp_path)
     change(checkpoint, task__data=str(OLD / "data-bin"))
     seen, describe = [], tool.describe

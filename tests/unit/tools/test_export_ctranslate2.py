@@ -131,7 +131,7 @@ def test_longest_outputs(folder):
     ],
 )
 def test_a_call_has_one_batch_for_each_worker(folder, search, calls):
-    """Of 1,500 subwords for three workers: Python hears Ctrl-C, and a person sees progress, only between calls."""
+    """1,500 subwords for three workers: Python hears Ctrl-C, and a person sees progress, only between calls."""
     translator, given, counts = ExportedTranslator(folder), [], []
 
     def translate_batch(sources, max_batch_size, **_):
@@ -322,6 +322,17 @@ def test_the_option_of_a_variant_is_not_computed(build):
         model.cfg = OwnConfig.from_namespace(given)
         with pytest.raises(tool.NotComputed, match="--gated-ffn True,") if gated else contextlib.nullcontext():
             tool.refuse("a.pt", model)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_diverged_model(saved, tmp_path, number, refusal):
+    _, path, data = saved("vaswani_transformer_base")
+    state = torch.load(path)
+    state["model"]["decoder.layers.1.fc1.weight"][0, 0] = number
+    torch.save(state, path)
+    words = "decoder.layers.1.fc1.weight in .*checkpoint.pt is not finite, .*: use another model"
+    refusal(tool.main, path, "--data", data, "--output", tmp_path / "ct2", match=words)
+    assert not [*tmp_path.glob("ct2*")]
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys"), reason="there is no /sys, where even root makes no files")

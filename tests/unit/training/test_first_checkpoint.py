@@ -235,7 +235,7 @@ def test_a_training_without_a_last_checkpoint_does_not_begin_anew(saved, new_tas
 
 @pytest.mark.parametrize("name", ["continue_once", "finetune_from_model"])
 def test_an_empty_name_begins_no_training(new_task, tmp_path, name):
-    """Of a shell's variable that is not set: with --continue-once fairseq would train from the beginning."""
+    """A shell's variable may not be set: with --continue-once fairseq would train from the beginning."""
     options = continued_from(LAST, save_dir=tmp_path, no_last_checkpoints=False, **{name: ""})
     with pytest.raises(InputError, match=f"{flag(name)}: . is a folder: name a checkpoint in it"):
         refuse_checkpoints(options, new_task(), None)

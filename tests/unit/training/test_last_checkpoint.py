@@ -202,7 +202,7 @@ def test_other_passes_begin_with_a_whole_update(prepare, tmp_path, done, passes)
 def test_the_position_where_batches_are_not_in_proportion(prepare, tmp_path, before, now, expected):
     """A limit of pairs instead of tokens: the number of batches done counts. Fewer batches than that: one is left.
 
-    Of two limits the one that is another counts.
+    If one of two limits has changed, it counts.
     """
     place = {"epoch": 1, "iterations_in_epoch": 60}
     torch.save(state(3, 1, place, max_tokens=1000, **before), tmp_path / "checkpoint_last.pt")
