@@ -135,7 +135,7 @@ def test_the_letters_matrices_begin_m_times_as_large(build, branches):
 
 def test_dropout_of_branches(build):
     """weighted/test_attention.py has where it stands."""
-    for size, dropout in (("base", 0.1), ("big", 0.3)):
+    for size, dropout in (("base", 0.1), ("big", 0.3), ("big_en_fr", 0.1)):
         layer = build(f"weighted_transformer_{size}").encoder.layers[0]
         assert layer.self_attn.residual_dropout_module.p == layer.dropout_module.p == dropout
         assert layer.self_attn.dropout_module.p == 0  # of attention weights

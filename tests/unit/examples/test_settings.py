@@ -157,8 +157,9 @@ def test_letters_to_sounds(family, tmp_path):
         assert family != "transformer" or f"--{side}-layers 4 " in text and f"--{side}-attention-heads 4 " in text
     expected = {"batch-size": "400", "max-update": "5000", "patience": "20", "clip-norm": "1", "adam-eps": "1e-8"}
     expected |= {"lr": "1e-3", "warmup-updates": "1000", "update-freq": "1", "thresholdsrc": "5", "beam": "5"}
-    expected |= {"thresholdtgt": "5", "attention-dropout": "0.1", "activation-dropout": "0.1"}
-    assert last_options(text, expected) == expected
+    expected |= {"thresholdtgt": "5", "attention-dropout": "0.1", "activation-dropout": "0.1", "dropout": "0.1"}
+    expected |= RULE | {"adam-betas": r"\(0.9\,\ 0.999\)"}
+    assert last_options(text, expected) == expected and "--share-decoder-input-output-embed" in text
     assert f"python examples/g2p.py prepare {tmp_path} kor\n" in text and "moses" not in text
     assert "/checkpoint_best.pt --output" in text
     for processes, size in ((2, 200), (4, 100)):
@@ -184,7 +185,8 @@ def test_sequences(tmp_path):
     text = plan("sequences.sh", TASK="scan_jump", MIRROR=tmp_path)
     expected = {"batch-size": "64", "warmup-updates": "4000", "lr": "2e-3", "label-smoothing": "0", "beam": "1"}
     expected |= {"encoder-layers": "2", "decoder-embed-dim": "64", "encoder-ffn-embed-dim": "256"}
-    expected |= {"max-len-b": "60", "max-target-positions": "64"}
+    expected |= {"max-len-b": "60", "max-target-positions": "64", "dropout": "0.1", "adam-eps": "1e-9"}
+    expected = RULE | expected
     assert last_options(text, expected) == expected
     assert f"sequences.py prepare scan_jump {tmp_path}\n" in text and "/checkpoint_last.pt --output" in text
     assert "sequences.py prepare reverse\n" in plan("sequences.sh", MIRROR=tmp_path)

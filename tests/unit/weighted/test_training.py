@@ -76,6 +76,20 @@ def test_another_optimizer_is_noticed():
     model.weights.require_adopted()
 
 
+@pytest.mark.parametrize("form", ["per_branch", "shared", "none"])
+def test_every_form_is_trained_on_the_simplex(build, batch, form):
+    model = build("weighted_relative_transformer_base", branch_residual=form).train()
+    optimizer = fused_adam(model, branch_warmup_updates=3)
+    weights = [weight for name, weight in model.named_parameters() if name.endswith(("kappa", "alpha"))]
+    before = copies(weights)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(**batch)[0].log_softmax(-1)[..., 7].mean().backward()
+        optimizer.step()
+        assert_on_simplex(weights)
+    assert len(weights) == 8 and not any(map(torch.equal, before, weights))
+
+
 def test_each_model_has_an_optimizer_of_its_own():
     """As in a program that trains both directions; their rates may differ."""
     both = torch.nn.ModuleList([Branched(), Branched()])
