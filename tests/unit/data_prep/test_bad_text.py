@@ -108,6 +108,10 @@ REFUSED = {
         *(PAIRS, PAIRS, [word for part in ("--valid", "--test") for word in (part, "{folder}/a.fr", "{folder}/b.en")]),
         "--valid and --test share a file",
     ),
+    "one side for valid and test": (
+        *(PAIRS, PAIRS, "--valid {folder}/a.fr {folder}/b.en --test {folder}/c.fr {folder}/b.en".split()),
+        "--valid and --test share a file",
+    ),
     "a folder for a text": (PAIRS, PAIRS, ["--test", "{folder}", "{folder}/a.fr"], "no such file; check the path"),
     "uneven valid": (PAIRS, PAIRS, ["--valid", "{folder}/a.fr", "{folder}/one"], "60 lines but .*one has 1: .*align"),
 }
@@ -116,7 +120,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refused_in_one_line(capsys, tmp_path, kind):
     first, second, more, words = REFUSED[kind]
-    for name, content in (("a.fr", first), ("b.en", second), ("one", b"one\n")):
+    for name, content in (("a.fr", first), ("b.en", second), ("c.fr", PAIRS), ("one", b"one\n")):
         (tmp_path / name).write_bytes(content)
     more = [word.format(folder=tmp_path) for word in more]
     outcome = run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en", *more)

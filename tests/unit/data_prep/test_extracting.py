@@ -68,7 +68,7 @@ def test_a_sample_is_fixed_and_leaves_the_held_out_pairs_alone(tmp_path):
 
 def test_held_out_files_of_the_user_stay_as_they_are(tmp_path):
     shared = sentences(120)
-    test = [("Hello there!", "Bonjour !"), ("", ""), ("Hello there!", "Bonjour !"), *shared]
+    test = [("Hello there!", "Bonjour !"), ("", ""), ("Hello\u00a0 there!", "Bonjour !"), *shared]
     train = sentences(300) + [("hello there", "salut toi"), ("good day to you", "bonjour")]
     files = {
         part: tuple(write(tmp_path / f"{part}.{code}", side) for code, side in zip(("en", "fr"), zip(*pairs)))

@@ -39,7 +39,7 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
         for language, lines in texts.items():
             contents = {f"train.tags.de-en.{language}": talk(lines)}
             for name in sets.split():
-                contents[f"IWSLT14.{name}.de-en.{language}.xml"] = segments([f"{name} it’s {language}"] * 3)
+                contents[f"IWSLT14.{name}.de-en.{language}.xml"] = segments([f"{name} e\u0301 it’s {language}"] * 3)
             for name, text in contents.items():
                 entry = tarfile.TarInfo(f"de-en/{name}")
                 entry.size = len(text.encode())
@@ -60,7 +60,9 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
     expected = {
         "train": [pair for number, pair in enumerate(kept, 1) if number % 23],
         "valid": [pair for number, pair in enumerate(kept, 1) if number % 23 == 0],
-        "test": [[f"{name} it &apos; s de", f"{name} it &apos;s en"] for name in sets.lower().split() for _ in "123"],
+        "test": [
+            [f"{name} é it &apos; s de", f"{name} é it &apos;s en"] for name in sets.lower().split() for _ in "123"
+        ],
     }
     for part, pairs in expected.items():
         folder = tmp_path / "out" / ("clean" if part == "train" else "tok")

@@ -1,7 +1,10 @@
 """Variables and options that recipes refuse, in one line."""
 
+import re
+
 import pytest
-from unit.examples.support import option, plan
+from record import VARIABLES
+from unit.examples.support import EXAMPLES, option, plan
 
 
 @pytest.mark.parametrize(
@@ -104,6 +107,15 @@ def test_bad_variables_and_arguments_are_one_line(recipe, variables, parts):
     assert message.startswith(f"{recipe}: ") and message.count("\n") == 1
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize("recipe", ["recipe.sh", "quickstart.sh"])
+def test_a_variable_that_is_not_explained_is_refused(recipe):
+    """It is another recipe's, and would have no effect."""
+    text = (EXAMPLES / recipe).read_text(encoding="utf-8")
+    explained = re.findall(r"\b([A-Z_]+)=", re.match(r"(#.*\n)+", text)[0])
+    refused = re.search(r"^have_no_effect ((?:.*\\\n)*.*)", text, re.MULTILINE)[1]
+    assert {*VARIABLES} <= {"OMP_NUM_THREADS", *explained, *re.findall(r"[A-Z_]+", refused)}
 
 
 def test_numbers_with_leading_zeros_are_decimal():

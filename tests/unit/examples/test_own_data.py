@@ -169,7 +169,7 @@ def test_several_languages_in_one_model(tmp_path):
         scores = record.scores(tmp_path)
         first, second = (scores[f"BLEU of tokens, {language}"] for language in ("gl", "az"))
         assert first["score"] == 100 and second["score"] < 50
-        assert first["signature"].startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:none|")
+        assert first["signature"].startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:none|smooth:none|")
         kept, missing = tmp_path / "kept.txt", f"score_languages {target} {tmp_path}/missing {translations} gl az"
         failed = bash("-euo", "pipefail", "-c", f"{functions}\nshow_and_keep {kept} {missing}")
         assert failed.returncode and not kept.exists()

@@ -144,7 +144,8 @@ def test_the_quickstart_is_a_recipe(tmp_path):
     assert "record.py" not in text  # it reads what only the recipe writes, and would fail where the plan is pasted
     assert option(text, "--stop-time-hours") == "0.01" and option(text, "--log-interval") == "7"
     assert option(text, "--last") == "4" and "--seed 7\n" in text and "--arch relative_transformer_tiny " in text
-    assert "--disable-validation" in text
+    assert "--disable-validation" in text and " sacrebleu data/tatoeba.fr-en/raw/test.en --input " in text
+    assert " --seed 3 " in plan("quickstart.sh", examples=examples, SEED=3)
     bible = {"CORPUS": "bible", "SOURCE": "de"}
     text = plan("quickstart.sh", "--distributed-world-size", "2", examples=examples, VALIDATE=40, **bible)
     assert "--disable-validation" not in text and option(text, "--save-interval-updates") == "40"

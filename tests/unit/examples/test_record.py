@@ -47,10 +47,12 @@ def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_pa
 def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
     """One slow interval changes nothing, and a training that continued ended for the second reason."""
     lines = [LINE.replace("100.0", f"{wps}").format(update=wps, wall=wps) for wps in (10, 100, 110)]
+    lines[-1] = lines[-1].replace("epoch 001", "epoch 002")
     devices = [f"training on {number} devices (GPUs/TPUs)\n" for number in (1, 4)]
     ends = [f"Stopping training due to num_updates: {n} >= max_update: {n}" for n in (50, 110)]
     ends += ["early stop since valid performance hasn't improved for last 10 runs"]
     found = course(tmp_path, [*devices, *lines, *(f"{end}\n" for end in ends)])
+    assert found["epochs"] == 2
     assert found["processes"] == 4 and found["words_per_second"] == 100 and found["ended"] == ends[-1]
 
 
@@ -139,6 +141,7 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     found = record.record(run)
     assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' MERGES=1000 first.sh")  # to type
     assert found["commits"] == ["0", record.commit()]
+    assert found["scores"] == {"sacreBLEU": {"score": 1.0, "signature": "BLEU|x"}}
     assert "STEPS" not in found["command"] and found["precision"] == "bf16"
     (run / "options").write_text(f"{data} --fp16")
     assert record.record(run)["precision"] == "fp16"

@@ -52,10 +52,12 @@ def test_the_plan_of_a_comparison(tmp_path):
     text = plan("compare.sh", cwd=tmp_path, **variables)
     assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == text.count(f"--mirror {tmp_path}\n") == 4
     assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
+    assert option(text, "--max-update") == "2400"
     text = plan("compare.sh", RECIPE="wmt14", SEEDS=1, GPUS=1, FAMILIES="vaswani_transformer transformer")
     assert option(text, "--max-update") == "100000" and "--output runs/families/" in text
     done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run")
     assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
+    assert "--max-update 800 " in done.stdout.replace(" \\\n   ", "")
     assert "--save-interval-updates 50 " in done.stdout.replace(" \\\n   ", "") and "--disable-val" not in done.stdout
 
 
@@ -123,6 +125,13 @@ def test_a_reader_of_scores_that_goes_away_is_no_error_of_the_step(tmp_path):
     call = f"{definitions('show_and_keep')}\n(show_and_keep kept yes) | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = bash("-o", "pipefail", "-c", call, cwd=tmp_path)
     assert (done.stdout, [*tmp_path.iterdir()]) == ("y\n141\n", [])
+
+
+def test_a_command_that_fails_before_a_pipe_has_failed():
+    """Without pipefail a training that ended with an error would be taken for one that is done."""
+    scripts = sorted(EXAMPLES.glob("*.sh"))
+    without = [path.name for path in scripts if "\nset -euo pipefail\n" not in path.read_text(encoding="utf-8")]
+    assert without == ["compare.sh", "recipe.sh"]  # the one starts another, the other is sourced
 
 
 def test_as_many_gpus_as_torch_can_use(tmp_path):

@@ -57,6 +57,10 @@ def test_the_published_settings(recipe, target):
     shared = "decoder-input-output-embed" if recipe == "iwslt14.sh" else "all-embeddings"
     assert re.findall(r"--share-(\S+)", text) == [shared]
     assert ("--reference" in text) == (recipe == "wmt14.sh")  # the others' texts are lower-cased
+    direction = ("de", "en") if recipe == "iwslt14.sh" else ("en", target or "de")
+    assert "--source-lang {} --target-lang {} --user-dir ".format(*direction) in text
+    assert text.count("--task checked_translation ") == 2  # of training and of search
+    assert f"--by {'update' if recipe == 'wmt14.sh' else 'epoch'} --or-fewer " in text  # after an early end, too
     if recipe == "multi30k_published.sh":
         language = target or "de"
         assert f"/data/multi30k-en-{language}\n" in text and f"--target-lang {language} " in text
@@ -75,6 +79,7 @@ def test_the_papers_settings(family, size, target):
     else:
         assert option(text, "--last") == option(text, "--keep-interval-updates") == str(last)
         assert int(option(text, "--max-update")) % int(option(text, "--save-interval-updates")) == 0
+        assert option(text, "--save-interval-updates") == ("625" if big else "1250")  # ten minutes of eight GPUs
     assert option(text, "--arch") == f"{family}_{size}{'_en_fr' if big and target == 'fr' else ''}"
     assert option(text, "--branch-frozen-updates") == "10000"
     assert option(text, "--attention-dropout") == str(dropped)
@@ -140,6 +145,7 @@ def test_the_checkpoint_that_is_chosen(recipe, detokenised):
     best = "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
     assert "--eval-bleu " in text and best in text and "--valid-pairs 300" in text
     assert ("--eval-bleu-detok moses" in text) == detokenised != ("--eval-tokenized-bleu" in text)
+    assert r"--eval-bleu-remove-bpe --eval-bleu-args \{\"beam\":\ 1\," in text  # of words, by greedy search
     assert "/checkpoint_best.pt --output" in text
     loss = plan(recipe, CHOOSE="loss")
     assert "/checkpoint_best.pt --output" in loss and "bleu" not in loss and "--valid-pairs" not in loss
@@ -176,7 +182,10 @@ def test_talks(tmp_path):
     expected = {**IWSLT14, "max-update": "20000", "patience": "10", "bpe-operations": "1000", "beam": "5", "last": "5"}
     assert last_options(text, expected) == expected and "--share-all-embeddings" in text
     assert "--pretokenised" in text and "moses" not in text
-    assert " --max-ratio 100 --pretokenised --bpe-operations 8000\n" in plan("multilingual.sh")
+    several, texts = plan("multilingual.sh"), "data/ted.mul-en.8000.texts"
+    assert " --max-ratio 100 --pretokenised --bpe-operations 8000\n" in several
+    parts = (f" --{part} {texts}/{part}.mul {texts}/{part}.en " for part in ("train", "valid", "test"))
+    assert all(part in several for part in parts)  # or some would be split off from the training text
     assert "--arch transformer_iwslt_de_en " in text and "--target-lang en" in text.rpartition("tools.score")[2]
 
 
@@ -186,8 +195,10 @@ def test_sequences(tmp_path):
     expected = {"batch-size": "64", "warmup-updates": "4000", "lr": "2e-3", "label-smoothing": "0", "beam": "1"}
     expected |= {"encoder-layers": "2", "decoder-embed-dim": "64", "encoder-ffn-embed-dim": "256"}
     expected |= {"max-len-b": "60", "max-target-positions": "64", "dropout": "0.1", "adam-eps": "1e-9"}
+    expected |= {"decoder-layers": "2", "encoder-embed-dim": "64", "decoder-ffn-embed-dim": "256"}
+    expected |= {"max-len-a": "0", "max-source-positions": "64", "max-update": "10000"}
     expected = RULE | expected
-    assert last_options(text, expected) == expected
+    assert last_options(text, expected) == expected and "--share-decoder-input-output-embed" in text
     assert f"sequences.py prepare scan_jump {tmp_path}\n" in text and "/checkpoint_last.pt --output" in text
     assert "sequences.py prepare reverse\n" in plan("sequences.sh", MIRROR=tmp_path)
     assert "git clone" in plan("sequences.sh", TASK="scan_length")
@@ -215,6 +226,10 @@ def test_parsing(family, tmp_path):
 def test_parsing_with_more_trees_and_with_the_sample(tmp_path):
     more = executable(tmp_path / "more", "")
     assert f"/20 {tmp_path}/21 {more} " in plan("parsing.sh", TREEBANK=tmp_path, PARSED="more", cwd=tmp_path)
+    text = plan("parsing.sh")
+    expected = {"lr": "3e-3", "clip-norm": "1", "dropout": "0.1", "warmup-updates": "200", "max-update": "600"}
+    assert last_options(text, expected) == expected and "/checkpoint_last.pt --output" in text
+    assert " = 1000 source and target tokens" in text and "--lenpen-form" not in text  # as of the page's figures
     sample = plan("parsing.sh", SMOKE=1)
     assert "sample_treebank.py data/sample_trees\n" in sample and "--train data/sample_trees/train.mrg " in sample
     assert sample.index("--encoder-layers 2") < sample.index("--encoder-layers 1")  # the last word counts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from user_dir.tools.shared.metrics import CompoundSplitBLEU
+from user_dir.tools.shared.metrics import CompoundSplitBLEU, token_bleu
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,8 @@ from user_dir.tools.shared.metrics import CompoundSplitBLEU
 def test_tokens_are_those_of_the_language(language, text, tokens):
     """With compounds split."""
     assert CompoundSplitBLEU(language).tokenizer(text) == tokens
+
+
+def test_bleu_of_tokens_is_not_smoothed():
+    """As fairseq-generate prints it: 0 without four words in a row that are right."""
+    assert token_bleu().corpus_score(["a b c x e"], [["a b c d e"]]).score == 0

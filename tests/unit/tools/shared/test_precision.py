@@ -17,10 +17,13 @@ def test_the_faster_one(monkeypatch, gain, chosen):
 
 def test_the_products_that_are_timed(monkeypatch):
     products = []
-    monkeypatch.setattr(precision.timeit, "repeat", lambda product, **_: products.append(product) or [1.0, 1.0])
+    monkeypatch.setattr(precision.timeit, "repeat", lambda product, **_: products.append(product) or [9.0, 2.0, 1.0])
+    assert precision.seconds(torch.float32, "cpu", 2) == 1  # the shortest but for the first
+    products.clear()
     precision.faster_precision("cpu")
     matrices = [inspect.getclosurevars(product).nonlocals["matrix"] for product in products]
     assert [matrix.dtype for matrix in matrices] == [torch.float32, torch.bfloat16]
+    assert {matrix.shape for matrix in matrices} == {(512, 512)}  # larger ones take seconds on a CPU
 
 
 @pytest.mark.parametrize("gpu, device", [(True, "cuda"), (False, "cpu")])
