@@ -245,6 +245,13 @@ def test_a_training_set_in_two_files(data, caplog):
     check_input(data)
     for name in ("train2", "train3"):
         assert f"data: {name} is not read, because fairseq counts train, train1," in caplog.text
+    caplog.clear()
+    other = shutil.copytree(data, data.with_name("other"))  # with train1, so that train2 and train3 are read there
+    for path in [*other.glob("train.src-tgt.*")]:
+        shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
+    with pytest.raises(InputError, match=r"^\S*other/train2.src-tgt.src.bin has no sentences: prepare"):
+        check_input(f"{data}:{other}")
+    assert "data: train2 is not read" in caplog.text and "other: " not in caplog.text
 
 
 @pytest.mark.parametrize("language, other", [("src", "tgt"), ("tgt", "src")])

@@ -62,6 +62,10 @@ INPUT = [
     ("--lr-scheduler reduce_lr_on_plateau --disable-validation", "plateau needs validations: omit --disable-valid"),
     ("--load-alignments", "--load-alignments has no effect on --criterion .*: use label_smoothed_cross_entropy_with_"),
     ("--load-alignments --criterion label_smoothed_cross_entropy", "label_smoothed_cross_entropy: use label_"),
+    (
+        "--load-alignments --criterion label_smoothed_cross_entropy_with_alignment --best-checkpoint-metric BLEU",
+        "--best-checkpoint-metric BLEU: choose from loss, .*bleu",
+    ),
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
     ("--combine-val --valid-subset valid,test", "--valid-subset valid,test: --combine-val reads valid, .*: omit one"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
@@ -124,6 +128,7 @@ NO_METRIC = "metric .*: --criterion cross_entropy has loss and ppl only: choose 
 NO_AMP = "--amp .*--checkpoint-activations, .*: train with --autocast bf16"
 GIVEN = [
     ({"words": f"{METRIC} nll_loss", "criterion": "cross_entropy"}, NO_METRIC),
+    ({"words": "--load-alignments", "criterion": "cross_entropy"}, "--load-alignments has no effect .*: use"),
     ({"words": f"{METRIC} accuracy --maximize-best-checkpoint-metric", "criterion": "cross_entropy"}, NO_METRIC),
     # As fairseq-hydra-train may have them: it has no default schedule, and with the last one would train in float32.
     ({"lr_scheduler": None}, "lr_scheduler is missing: add lr_scheduler._name"),
@@ -142,7 +147,11 @@ def test_input_that_is_not_typed(copies, given, said):
 def test_a_whole_number_is_a_number_and_positions_are_compared():
     """In fairseq-hydra-train's options of the model."""
     given = OmegaConf.create({"_name": f"{PLAIN}_tiny", "arch": None, "dropout": 0})
-    found = [*unknown_options(given, {"max_source_positions": 1024, "max_target_positions": 9})]
+    positions = {"max_source_positions": 1024, "max_target_positions": 9}
+    found = [*unknown_options(given, positions)]
+    given.encoder_layers = "6"
+    words = "model.encoder_layers '6': give a whole number, without quotation marks"
+    assert [*unknown_options(given, positions)] == [words, *found]
     assert found == ["task.max_target_positions 9 and model.max_target_positions 1024: give both the same number"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from fairseq import models
 from fairseq.models.transformer import TransformerConfig
 
-from user_dir.config import COUNTS, PROBABILITIES, UNSUPPORTED, VariantConfig
+from user_dir.config import COUNTS, PARTS, PROBABILITIES, UNSUPPORTED, VariantConfig, own_options
 from user_dir.errors import InputError
 
 
@@ -37,6 +37,13 @@ def test_the_numbers_that_are_checked():
         decoder_layers decoder_embed_dim decoder_ffn_embed_dim decoder_attention_heads"""
     probabilities = "dropout attention_dropout activation_dropout relu_dropout encoder_layerdrop decoder_layerdrop"
     assert {*COUNTS} == {*counts.split()} and {*PROBABILITIES} == {*probabilities.split()}
+
+
+def test_options_without_their_part_are_known():
+    """A new option is listed here or in PARTS: else it could change nothing without a word."""
+    alone = """attention_key_dim attention_value_dim relative_positions relative_attention absolute_positions
+        restricted_attention branched_attention autocast"""
+    assert {*own_options(VariantConfig)} - {name for names in PARTS.values() for name in names} == {*alone.split()}
 
 
 PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"

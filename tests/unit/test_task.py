@@ -185,6 +185,8 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
     task = setup_task(cfg.task)
     at_exit = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
+    ends = []
+    monkeypatch.setattr("user_dir.task.end_with_parent", lambda: ends.append(True))
     checkpoint_utils.save_checkpoint.best = 1.0  # of a training before this one
     batches = BufferedIterator(2, [1] * 9)  # of that, too
     assert next(batches) == 1
@@ -197,6 +199,8 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
     for one in (task, evaluation):
         assert one.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'  # fairseq's: always English
     assert stop_loading in at_exit
+    # Each of several processes reads the checkpoint, and none trains on alone (test_processes.py).
+    assert cfg.checkpoint.load_checkpoint_on_all_dp_ranks and ends == [True]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,10 @@ def test_tables_are_where_the_options_say(build):
     assert len(names) == 8 and all(".self_attn." in name for name in names)  # 2 tables × (2 + 2) layers
     names = [name for name, _ in build("relative_transformer_base", **EVERYWHERE).named_parameters()]
     assert sum(".encoder_attn.relative" in name for name in names) == 4
+    for form in ("per_branch", "shared", "none"):  # also where that attention has branches
+        options = {**EVERYWHERE, "branched_attention": "encoder_decoder", "branch_residual": form}
+        names = [name for name, _ in build("weighted_relative_transformer_base", **options).named_parameters()]
+        assert sum(".encoder_attn.relative" in name for name in names) == 4
 
 
 def test_initial_tables_have_glorots_variance():

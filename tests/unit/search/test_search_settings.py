@@ -68,6 +68,8 @@ def test_a_translator_takes_them(run, tmp_path):
     assert used(Translator(path, other, data=data)) == KEPT and used(Translator(other, path, data=data)) == DEFAULTS
     keep(path, {"beam": 5})
     assert used(Translator(path, data=data)) == {**DEFAULTS, "beam": 5}
+    with pytest.raises(InputError, match="there is no checkpoint .*checkpoint.pt/average.pt"):  # that is no folder
+        Translator(path / "average.pt", data=data)
 
 
 def test_the_commands_take_them(run, monkeypatch, tmp_path, capsysbinary):

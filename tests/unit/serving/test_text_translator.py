@@ -25,6 +25,7 @@ def test_a_text_too_long_is_cut_where_it_hurts_least(files):
     for end in ".!?।॥۔؟።፧։。！？":
         assert translator.pieces(f"a b {end} c d e f g") == [f"a b {end}", "c d e f g"]  # after a sentence
     assert translator.pieces("a b c d@@ e@@ f g") == ["a b c", "d@@ e@@ f g"]  # after a word
+    assert translator.pieces("a b c d e f") == ["a b c d e", "f"]  # after as many as the model takes
     assert translator.pieces("a@@ b@@ c@@ d@@ e@@ f@@ g") == ["a@@ b@@ c@@ d@@ e@@", "f@@ g"]  # anywhere
     assert translator.pieces("a b c d e") == ["a b c d e"] and translator.pieces("") == []
     translator.longest = 4  # w1 and w2 are subwords, w3 is two
@@ -68,6 +69,7 @@ def test_sentences_are_translated_one_by_one(files):
         ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
         ("sv", ["Han var trött.", "”Kom!”", "sade hon."]),
         ("sv", ["Han köpte t. ex. äpplen.", "Hon sov."]),
+        ("cs", ["Firma Novák spol. s r. o. Praha vznikla v roce 1990.", "Ano."]),
         ("sv", ["Han kom.", "Hon gick. ”"]),
         ("nl", ["Hij was moe.", "'s Avonds sliep hij."]),
         ("hy", ["Ինչպե՜ս է։"]),
@@ -151,7 +153,7 @@ def test_a_quotation_at_the_end_is_normalised_as_by_data_prep(tmp_path):
     assert joined(subwords) == tokenise_lines(['Il dit "non."'], "fr", False)[0] == "Il dit &quot; non &quot; ."
 
 
-@pytest.mark.parametrize("recipe, i", [({}, "ı"), ({"recipe": 4}, "ı"), ({"recipe": 1}, "i"), ({"recipe": 3}, "i")])
+@pytest.mark.parametrize("recipe, i", [({}, "ı"), ({"recipe": 4}, "ı"), *(({"recipe": n}, "i") for n in (1, 2, 3))])
 def test_text_is_lowered_as_that_of_the_training(tmp_path, recipe, i):
     """The model of an earlier version is not shown letters that it has never seen."""
     write_preparation(tmp_path / "data-bin", ("tr", "en"), lowercase=True, **recipe)

@@ -231,6 +231,10 @@ def test_another_file_of_other_processes(prepare, tmp_path, option):
     torch.save(state(4, 1), tmp_path / "checkpoint_last.pt")  # --continue-once has no effect any more
     prepare(task=task, continue_once=str(tmp_path / "two.pt"))
     assert task.get_batch_iterator is len
+    same = {"update_freq": [2]}  # nothing is converted, or said, where an update has as many batches
+    torch.save(state(4) | {"cfg": state(4)["cfg"] | {"optimization": same}}, tmp_path / "checkpoint_last.pt")
+    prepare(task=task, **same)
+    assert task.get_batch_iterator is len
     torch.save(state(3) | {"cfg": {}}, tmp_path / "unknown.pt")  # another program's, perhaps
     prepare(str(tmp_path / "unknown.pt"), task)
     assert task.get_batch_iterator is len
@@ -270,3 +274,18 @@ def test_another_try_to_save_begins_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     checkpoint_utils.torch_persistent_save(state(30), str(tmp_path / "a.pt"))
     assert places == [0, 0] and torch.load(tmp_path / "a.pt")["optimizer_history"] == state(30)["optimizer_history"]
+
+
+def test_a_file_that_cannot_be_saved_is_not_taken_for_saved(tmp_path, monkeypatch):
+    """After three tries the training ends, with the last checkpoint that is whole."""
+    tried, slept = [], []
+
+    def full(content, file):
+        tried.append(file)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr("time.sleep", slept.append)
+    with pytest.raises(OSError, match="No space left on device"):
+        checkpoint_utils.torch_persistent_save(state(30), str(tmp_path / "a.pt"))
+    assert len(tried) == 3 and len(slept) == 2

@@ -137,6 +137,13 @@ def test_the_best_value_of_other_data(new_task, options):
     forget_other_trainings()
 
 
+def test_a_checkpoint_says_how_its_best_value_was_measured(new_task, options):
+    """Else a training that continues with other data could not tell."""
+    task = new_task()
+    task.cfg, task.datasets = options(), {"valid": Pairs()}
+    assert {**LOSS, "smoothing": None}.items() <= task.get_checkpoint_dict()["CheckedTranslationTask"].items()
+
+
 def test_the_best_value_is_measured_by_the_first_validation_set(options):
     """With --valid-pairs by those that are visited."""
     given = {"valid_subset": "one,two", "combine_valid_subsets": False, "label_smoothing": 0.1}

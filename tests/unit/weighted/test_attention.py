@@ -46,7 +46,8 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
     w_o = [part.T for part in module.out_proj.weight.chunk(branches, dim=1)]
     kappa, alpha = module.kappa_alpha() if weights is None else weights
     if module.top:
-        kappa, alpha = equations.most_probable(module.kappa, module.alpha, module.top)
+        given = [w.softmax(0) if module.softmax else w for w in (module.kappa, module.alpha)]
+        kappa, alpha = equations.most_probable(*given, module.top)
     residual = isinstance(module, ResidualBranchedAttention)
     fc1, fc2 = module.fc1, module.fc2
     parts = zip(fc1.weight.chunk(branches), fc1.bias.chunk(branches), fc2.weight.chunk(branches, 1))
@@ -64,6 +65,7 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
 
 FORMS = [BranchedAttention, ResidualBranchedAttention]
 READINGS = [{}, {"softmax": True}, {"value_dim": 6, "key_dim": 3}, {"branches": 2, "ffn_dim": 30}, {"top": HEADS}]
+READINGS += [{"softmax": True, "top": 2}]
 READINGS += [{name: count} for name in ("branches", "top") for count in (1, 2)]
 
 
