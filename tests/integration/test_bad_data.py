@@ -24,6 +24,9 @@ def test_sentences_that_just_fit(copies):
     """The shortest has 2 subwords, the longest 9."""
     check_input(copies, "--disable-validation --max-tokens 2 --max-source-positions 2")
     check_input(copies, "--max-tokens 9 --max-source-positions 9")
+    with pytest.raises(InputError, match="--max-tokens-valid 8 .*longest sentence of .*src.bin has 9 subwords"):
+        words = "--max-source-positions 9 --skip-invalid-size-inputs-valid-test"
+        check_input(copies, words, max_tokens_valid=8)
 
 
 def test_held_out_sentences_that_are_cut_or_not_read(data):

@@ -77,6 +77,20 @@ def raised_in_another_process(error):
         (AssertionError("--path required for generation!"), "{}: name a checkpoint\n"),
         (AssertionError("--replace-unk requires x"), "--replace-unk: fairseq would fail: omit it\n"),
         (AssertionError("--sampling requires --nbest x"), "{}: give both the same number\n"),
+        (AssertionError("--sampling-topk requires --sampling"), "{}: add it\n"),
+        (AssertionError("--temperature must be greater than 0"), "{}\n"),
+        (
+            ValueError("Provided Search parameters are mutually exclusive."),
+            "give only one of --sampling, --diverse-beam-groups, --match-source-len and --diversity-rate\n",
+        ),
+        (
+            NotImplementedError("Target-side constraints were provided, but search method doesn't support them"),
+            "--constraints: omit --sampling, --diverse-beam-groups, --match-source-len and --diversity-rate\n",
+        ),
+        (
+            ValueError("DiverseBeamSearch requires --beam to be divisible by the number of groups"),
+            "--diverse-beam-groups has to divide --beam\n",
+        ),
         (
             type("ConfigCompositionException", (Exception,), {})("x lr_scheduler.total_num_update=null"),
             "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update\n",

@@ -62,14 +62,15 @@ def subset(saved, dictionary, tmp_path):
     return subset
 
 
-def loss_by_equation(model, sentences):
+def loss_by_equation(model, sentences, smoothing=0.1):
     """Label-smoothed cross-entropy in bits a token, by sentences: (1 − ε) nll + ε · mean of the others' −log p."""
     total = 0.0
     for tokens in sentences:
         logits = model(tokens[None], torch.tensor([len(tokens)]), tokens.roll(1)[None])[0][0]
         log_p = logits.log_softmax(-1).double()
         right = log_p.gather(1, tokens[:, None])[:, 0]
-        total -= (0.9 * right + 0.1 * (log_p.sum(-1) - right) / (log_p.size(1) - 1)).sum().item()
+        others = (log_p.sum(-1) - right) / (log_p.size(1) - 1)
+        total -= ((1 - smoothing) * right + smoothing * others).sum().item()
     return total / sum(map(len, sentences)) / math.log(2)
 
 
@@ -79,13 +80,16 @@ def test_table(subset, capsys):
     ablation.main([str(path), "--data", str(data), "--seeds", "1", "2"])
     _, *rows, settings = capsys.readouterr().out.splitlines()
     cells = re.compile(r"(.+?) +([\d.]+) +([\d.]+) +([\d.]+)")
-    names, _, losses, _ = zip(*(cells.fullmatch(row).groups() for row in rows))
+    names, _, losses, perplexities = zip(*(cells.fullmatch(row).groups() for row in rows))
     assert names == ("learned", "uniform (1/M)", "random, seed 1", "random, seed 2")
     assert "11 sentences, beam 2, length penalty 1" in settings and "tok:13a" in settings
-    for loss, draw in zip(losses, (None, ablation.uniform, ablation.random(1), ablation.random(2))):
+    draws = (None, ablation.uniform, ablation.random(1), ablation.random(2))
+    for loss, perplexity, draw in zip(losses, perplexities, draws):
         for block in branched_blocks(model).values() if draw else []:
             ablation.replace(block, draw)
         assert float(loss) == pytest.approx(loss_by_equation(model, sentences), abs=1e-3)
+        unsmoothed = loss_by_equation(model, sentences, smoothing=0.0)
+        assert float(perplexity) == pytest.approx(2**unsmoothed, rel=1e-3)
 
 
 @pytest.mark.parametrize("form", ["lower-cased", "published", "pretokenised", "as text"])

@@ -43,7 +43,7 @@ def differences(text, system):
 
 def test_numbers_of_the_tables(comparison, files, cells, capsys):
     runs = {name: [files.plain(wrong, seed) for seed in (1, 2, 3)] for name, wrong in (("worse", 0.4), ("better", 0.2))}
-    text = comparison("--system", "worse", *runs["worse"], "--system", "better", *runs["better"], "--bounds", 5, 10)
+    text = comparison("--system", "worse", *runs["worse"], "--system", "better", *runs["better"], "--bounds", 1, 5, 10)
     assert text in capsys.readouterr().out
     references = files.sentences
     lengths = np.array([len(line.split()) for line in references])
@@ -157,6 +157,8 @@ def test_other_baseline_and_lengths(comparison, files, cells):
     assert differences(text, "a")["sacreBLEU"][0].startswith("-") and not differences(text, "b")
     assert "these 3 differences" in text and "With one seed" in text and "bootstrap, one-sided" in text
     assert cells(text, "1")[0] == cells(text, "2")[0] == "60"
+    assert "Differences from b, with" in text and f"by length, in words of {source}:" in text
+    assert text.endswith(f"- b: {systems[-1]}\n- a: {systems[2]}\n")
 
 
 @pytest.mark.parametrize(
@@ -227,13 +229,13 @@ def test_the_records_of_the_runs(comparison, files, precision, other, differs):
             files.plain(0.3, seed).rename(folder / "out.txt")
             digest = other if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
             facts = {"corpus": {"data": folder.name, "sha256": digest}, "parameters": 7, "updates": 40}
-            facts |= {"seconds": "many", "words_per_second": speed + seed}
+            facts |= {"seconds": {"one": "many", "other": 60 + seed}[name], "words_per_second": speed + seed}
             facts |= {"commits": [name], "versions": {"torch": name}}
             facts["precision"] = {"one": "off", "other": precision}[name]
             (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
         systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
     text = comparison("--system", *systems[0], "--system", *systems[1])
-    assert "| one | 7 | 40 | 1,001–1,002 |" in text and "| other | 7 | 40 | 2,501–2,502 |" in text
+    assert "| one | 7 | 40 | 1,001–1,002 | – |" in text and "| other | 7 | 40 | 2,501–2,502 | 61–62 |" in text
     assert f"not have the same{differs} commits, versions, machine**" in text
     if differs == "":
         (files.folder / "one.1/run.json").unlink()
@@ -250,6 +252,9 @@ def test_a_picture_of_many_systems():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [system.name for system in systems]
     assert [[*line.get_ydata()] for line in points] == [[3.0, 6.0]] * 21
+    seeds, lengths = ([label.get_text() for label in axis.get_xticklabels()] for axis in figure.axes)
+    assert seeds == [system.name for system in systems] and lengths == ["1–5\n(1)", "6–9\n(1)"]
+    assert [container.lines[0].get_xdata()[0] for container in figure.axes[0].containers] == [*range(21)]
 
 
 def test_long_names_leave_the_panels_their_room():

@@ -45,22 +45,31 @@ def test_weights(build, family, options, kind):
     assert not attention.observers  # the model is as it was
 
 
-@pytest.mark.parametrize("kind", ATTENTIONS)
-def test_picture(saved, dictionary, kind, monkeypatch, capsys):
+@pytest.mark.parametrize("kind, layer", zip(ATTENTIONS, (1, 2, 1)))
+def test_picture(saved, dictionary, kind, layer, monkeypatch, capsys):
     _, path, data = saved("vaswani_transformer_base")
-    figures = []
+    figures, searched, beam_search, search = [], [], Translator.beam_search, {"beam": 2, "lenpen": 0.5}
+
+    def searching(*given, **options):
+        searched.append(options)
+        return beam_search(*given, **options)
+
+    monkeypatch.setattr(Translator, "beam_search", searching)
     monkeypatch.setattr("user_dir.serving.translator.torch_device", lambda name: torch.device(name or "meta"))  # a GPU
     monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
-    options = ["--pretokenised", "--attention", kind, "--layer", "1", "--output", "a.png"]
+    options = ["--pretokenised", "--attention", kind, "--layer", str(layer), "--output", "a.png"]
+    options += ["--beam", "2", "--lenpen", "0.5"]
     tool.main([str(path), "--data", str(data), "--sentence", "w3 w4 w5", *options])
+    assert searched == [search]
+    assert figures[0].get_suptitle().endswith(f": {kind} attention, layer {layer} of 2")
     translation = capsys.readouterr().out.splitlines()[0].split()
 
     translator = Translator(path, data=data, pretokenised=True, device="cpu")
     source = dictionary.encode_line("w3 w4 w5", add_if_not_exist=False).long()
-    target = translator.beam_search([source])[0][0]["tokens"]
+    target = translator.beam_search([source], **search)[0][0]["tokens"]
     assert [dictionary[token] for token in target] == [*translation, "</s>"]
     (model,) = translator.models
-    (weights,) = attention_weights(model, attentions_of(model, kind)[:1], source, target)
+    (weights,) = attention_weights(model, [attentions_of(model, kind)[layer - 1]], source, target)
     heads = [axis for axis in figures[0].axes if axis.images]
     assert [axis.get_title() for axis in heads] == ["head 1", "head 2", "head 3", "head 4"]
     names = figures[0].get_supylabel(), figures[0].get_supxlabel()
@@ -166,6 +175,72 @@ def test_script_parses(tmp_path):
     (tmp_path / "page.js").write_text(Page(hostile_page()).scripts[1])
     done = subprocess.run(["node", "--check", tmp_path / "page.js"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+# As much of a browser as the page's script uses.
+BROWSER = """
+class Node {
+  children = []; on = {}; style = { setProperty() {} }; classList = { toggle() {} };
+  get firstChild() { return this.children[0]; }
+  get lastChild() { return this.children.at(-1); }
+  append(child) { this.children.push(child); }
+  replaceChildren() { this.children = []; }
+  addEventListener(name, heard) { this.on[name] = heard; }
+  setAttribute() {}
+  insertAdjacentHTML() {}
+}
+const nodes = { content: Object.assign(new Node(), { textContent: CONTENT }) };
+const getElementById = (id) => (nodes[id] ??= new Node());
+const document = { getElementById, createElement: () => new Node(), addEventListener() {} };
+"""
+SEEN = """{
+const seen = () => [nodes.lines.innerHTML, nodes.said.textContent];
+const word = (id, number) => nodes[id].children[number].firstChild;
+const all = seen();
+word("queries", 0).on.mouseenter();
+const query = seen(), percents = nodes.keys.children.map((item) => item.firstChild.lastChild.textContent);
+word("queries", 0).on.mouseleave();
+word("keys", 0).on.click();
+const key = seen();
+nodes.heads.children[1].firstChild.checked = false;
+nodes.heads.children[1].firstChild.on.change();
+const checked = (id) => nodes[id].children.map((label) => label.firstChild.checked);
+const names = nodes.heads.children.map((label) => label.lastChild.firstChild);
+const chosen = [checked("attention"), checked("layer")];
+console.log(JSON.stringify({ all, query, percents, key, one: seen(), names, chosen }));
+}"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node, which runs the page's script")
+def test_what_the_page_shows(tmp_path):
+    """Head 1 leads from a to z and from b to x, head 2 from a to x, and from b to x (60%) and y (40%)."""
+    weights = torch.tensor([[[0, 0, 1.0], [1, 0, 0]], [[1, 0, 0], [0.6, 0.4, 0]]])
+    layers = [torch.nn.Module(), torch.nn.Module()]
+    both = [attention_page.attention(name, [*"ab"], [*"xyz"], layers, [weights * 0, weights]) for name in ATTENTIONS]
+    both[2]["layers"][1]["kappa"] = [0.3, 0.7]
+    page = Page(attention_page.page("", ("", ""), both, (2, 1)))
+    script = BROWSER.replace("CONTENT", json.dumps(json.dumps(page.content))) + page.scripts[1] + SEEN
+    (tmp_path / "page.js").write_text(script, encoding="utf-8")
+    done = subprocess.run(["node", tmp_path / "page.js"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    def lines(shown):
+        """(query, key) of the lines of each head, which are drawn beside each other: 1/8 above and below the middle."""
+        ends = [map(float, pair) for pair in re.findall(r'y1="([\d.]+)" y2="([\d.]+)"', found[shown][0])]
+        pairs = [[end - 0.5 for end in pair] for pair in ends]
+        return [[(q - beside, k - beside) for q, k in pairs if q % 1 == beside % 1] for beside in (-0.125, 0.125)]
+
+    def said(shown):
+        return re.sub("[\u2068\u2069]", "", found[shown][1]).strip()
+
+    assert lines("all") == [[(0, 2), (1, 0)], [(0, 0), (1, 0), (1, 1)]] and said("all") == ""
+    assert lines("query") == [[(0, 2)], [(0, 0)]] and said("query") == "“a” → “x” 50%, “z” 50%"
+    assert found["percents"] == ["50%", "", "50%"]
+    assert lines("key") == [[(1, 0)], [(0, 0), (1, 0)]] and said("key") == "“x” ← “b” 80%, “a” 50%"
+    assert lines("one") == [[(1, 0)], []] and said("one") == "“x” ← “b” 100%"
+    assert found["names"] == ["1 · 0.30", "2 · 0.70"]
+    assert found["chosen"] == [[False, False, True], [False, True]]
 
 
 @pytest.mark.parametrize("lowercase", [False, True])

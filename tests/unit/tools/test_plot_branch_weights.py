@@ -63,6 +63,8 @@ def test_sides_of_another_depth():
     two = {0: [0.5, 0.5]}
     figure = plot.draw({("encoder: κ", 1): {0: [0.2, 0.3, 0.5]}, ("decoder: κ", 1): two, ("decoder: κ", 2): two}, "")
     assert len(figure.legends[0].get_texts()) == 3
+    lines = {axis.get_title(): len(axis.lines) - 1 for axis in figure.axes if axis.get_title()}  # without 1/M
+    assert lines == {"encoder: κ": 3, "decoder: κ": 2}
     labels = {axis.get_ylabel(): axis for axis in figure.axes if axis.get_visible()}
     assert {"layer 1", "layer 2"} <= labels.keys() and labels["layer 2"].yaxis.get_tick_params()["labelleft"]
 

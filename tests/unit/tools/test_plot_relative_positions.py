@@ -42,13 +42,17 @@ def test_picture(checkpoint, tmp_path, capsys):
     ],
 )
 def test_maps_are_drawn_with_their_names(checkpoint, options, kinds):
-    """A decoder's query sees no later key, whose half of the map is empty."""
+    """A decoder's query sees no later key, whose half of the map is empty. A score of 0 is white."""
     found = tool.maps(tool.load(checkpoint(**options)[0]))
     figure = tool.draw(found, "")
     drawn = {axis.get_title(): axis.images[0].get_array() for axis in figure.axes if axis.get_title()}
     assert [*drawn] == [f"{side}: {kind}" for side in tool.SIDES for kind in kinds]
     ends = {tuple(axis.images[0].get_extent()[:2]) for axis in figure.axes if axis.get_title()}
     assert ends == {(-16.5, 16.5)}  # distances to keys before the query, and after it
+    for axis in [axis for axis in figure.axes if axis.get_title()]:
+        assert [label.get_text() for label in axis.get_yticklabels()] == ["1", "2"]
+        low, high = axis.images[0].get_clim()
+        assert (low == -high) == axis.get_title().endswith(tool.SCORES)
     for (side, kind), layers in found.items():
         seen = torch.tensor(drawn[f"{side}: {kind}"].filled(math.nan))
         expected = torch.cat(layers)

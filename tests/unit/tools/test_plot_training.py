@@ -33,11 +33,25 @@ def test_panels(log):
     lines = [line for line in panels[tool.TITLES["loss"]].lines if len(line.get_xdata())]
     assert [list(line.get_ydata()) for line in lines] == [[10.5, 8.5], [9.0, 7.5]] * 3
     assert lines[0].get_color() == lines[2].get_color() != lines[4].get_color()
+    colours = [handle.get_color() for handle in figure.legends[0].legend_handles[:2]]
+    assert colours == [lines[0].get_color(), lines[4].get_color()]
+    assert [title for title, axis in panels.items() if axis.get_yscale() == "log"] == ["perplexity"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "relative", "validation"]
     speed = panels[tool.TITLES["wps"]].lines  # without that of validations
     assert [list(line.get_ydata()) for line in speed if len(line.get_xdata())] == [[4471.8, 4979.5]] * 3
     bleu = panels[tool.TITLES["bleu"]].lines
     assert [list(line.get_ydata()) for line in bleu if len(line.get_xdata())] == [[3.25, 4.5]] * 3
+
+
+def test_options_reach_the_picture(fairseq_log, steps, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(tool, "save", lambda figure, path: figures.append(figure))
+    path = fairseq_log(tmp_path / "train.log", "simple", steps)
+    options = ["--names", "base", "--values", "lr", "--against", "seconds"]
+    tool.main([str(path), *options, "--output", str(tmp_path / "a.png")])
+    ((axis,), (legend,)) = figures[0].axes, figures[0].legends
+    assert (axis.get_title(), axis.get_xlabel()) == (tool.TITLES["lr"], "seconds")
+    assert legend.get_texts()[0].get_text() == "base"
 
 
 def test_the_legend_of_many_runs_leaves_room(log):

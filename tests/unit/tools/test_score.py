@@ -226,6 +226,10 @@ def test_marks_that_no_translation_has_are_noticed(files, caplog):
         score.main([*map(str, [plain, other, "--reference", files.reference])])
         said = f"{len(files.sentences)} of {len(files.sentences)} lines of {files.reference} have “ ”, which no"
         assert caplog.text.count(said) == warned
+    files.write("test.en", [f"“{files.sentences[0]}”", *files.sentences[1:]])  # less than a hundredth
+    caplog.clear()
+    score.main([*map(str, [plain, "--reference", files.reference])])
+    assert "which no translation has" not in caplog.text
 
 
 def test_language_and_encoding(files, refusal):
@@ -238,10 +242,13 @@ def test_language_and_encoding(files, refusal):
 
 
 def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
-    record = files.write("run.json", ['{"seed": 1, "scores": {"sacreBLEU": {"score": 1.5}}}'])
+    points = '{"update": 50, "loss": 9.0}, {"update": 100, "loss": 7.5}'
+    content = f'{{"seed": 1, "scores": {{"sacreBLEU": {{"score": 1.5}}}}, "validation": [{points}]}}'
+    record = files.write("run.json", [content])
     path = files.plain(0.2, 1)
     score.main([str(path), "--reference", str(files.reference), "--record", str(record)])
     sacrebleu = float(cells(capsys.readouterr().out, path)[0])
+    assert '\n  {"update": 100, "loss": 7.5}\n' in record.read_text()  # a line for each validation
     written = json.loads(record.read_text())
     assert written["seed"] == 1 and written["scores"]["sacreBLEU"] == {"score": 1.5}
     added = written["scores"][f"sacreBLEU of {path.name}"]

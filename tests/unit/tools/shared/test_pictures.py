@@ -42,7 +42,7 @@ def test_no_debugging_lines(tmp_path):
         assert logging.getLogger("matplotlib").level == logging.WARNING
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf", "PNG"])
 def test_characters_that_the_font_lacks(tmp_path, capsys, kind):
     """matplotlib would warn of each of them, several times."""
     figure, path = new_figure(2, 2, "box \ue001\ue002"), tmp_path / f"x.{kind}"  # which no font has

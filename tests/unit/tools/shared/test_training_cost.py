@@ -1,9 +1,11 @@
 """The cost of a training: a model's products, counted by hand for the plain one, and what a log says of it."""
 
 import argparse
+import shutil
 
 import pytest
-from fairseq.data.indexed_dataset import make_dataset
+import torch
+from fairseq.data.indexed_dataset import make_builder, make_dataset
 
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
@@ -61,18 +63,25 @@ def test_seconds_are_not_those_of_many_rounded_intervals():
     assert shown(points, {500: epochs[500]}) == (10_000, 0)  # it has not ended
 
 
-def test_updates_of_less_than_a_second(monkeypatch, tmp_path):
-    monkeypatch.setattr(training_cost, "cost", lambda *_: (100, 2000, 0))
+@pytest.mark.parametrize("seconds, speed", [(4, "5e+02"), (0, "–")])  # updates of less than a second
+def test_operations_a_second(monkeypatch, tmp_path, seconds, speed):
+    monkeypatch.setattr(training_cost, "cost", lambda *_: (100, 2000, seconds))
     args = argparse.Namespace(reach=None, cost=True, logs=[tmp_path])
-    assert table_of(args, [{}], ["run"]).endswith("| run | 100 | 2e+03 | 0 | – |")
+    assert table_of(args, [{}], ["run"]).endswith(f"| run | 100 | 2e+03 | {seconds} | {speed} |")
 
 
-def test_lengths():
-    """Means of the source and of the target, as the files have them."""
-    given = {"data": str(OLD / "data-bin"), "train_subset": "test", "dataset_impl": "mmap"}
+def test_lengths(tmp_path):
+    """Means of the source and of the target, as the files have them; the set has a second file with a long pair."""
+    data = shutil.copytree(OLD / "data-bin", tmp_path / "data-bin")
+    for language in ("fr", "en"):
+        text = f"{data}/test1.fr-en.{language}"
+        builder = make_builder(f"{text}.bin", "mmap", 10)
+        builder.add_item(torch.full((99,), 4))
+        builder.finalize(f"{text}.idx")
+    given = {"data": str(data), "train_subset": "test", "dataset_impl": "mmap"}
     task = CheckedTranslationTask.setup_task(CheckedTranslationConfig(**given))
     sides = [make_dataset(str(OLD / f"data-bin/test.fr-en.{language}"), "mmap") for language in ("fr", "en")]
-    source, target = (sum(map(len, side)) / len(side) for side in sides)
+    source, target = ((sum(map(len, side)) + 99) / (len(side) + 1) for side in sides)
     assert source != target and training_cost.lengths(task) == pytest.approx((source, target))
 
 
