@@ -48,7 +48,9 @@ def test_a_corpus_out_of_archives_keeps_its_contributors(tmp_path):
     registry(tmp_path / "newer", packed(b""))
     newer = corpora.find("thing", ("fr", "en"), tmp_path / "newer/registry.toml")
     assert newer.identity() != corpus.identity()  # so that it is prepared again
+    before = str(corpus.identity())
     corpus.entry["columns"].reverse()
+    assert str(corpus.identity()) != before  # also where the registry names another column
     assert next(corpus.pairs("train")) == ("by 0", *reversed(by_line["by 0"]))
 
 
@@ -109,7 +111,7 @@ def test_texts_of_several_files_follow_each_other(tmp_path):
         write(tmp_path / name, lines)
     (tmp_path / "b.fr.gz").write_bytes(gzip.compress("trois\u2028\n".encode()))
     with tarfile.open(tmp_path / "c.tar", "w") as archive:
-        archive.add(tmp_path / "b.fr.gz", "b.fr.gz")
+        archive.add(tmp_path / "b.fr.gz", "./b.fr.gz")  # as `tar c .` writes it
     files = ", ".join(f'"{name}" = {{ url = "-" }}' for name in (*texts, "b.fr.gz", "c.tar", "other"))
     (tmp_path / "registry.toml").write_text(f"""
         {DESCRIBED.format("thing")}
@@ -120,6 +122,9 @@ def test_texts_of_several_files_follow_each_other(tmp_path):
     corpus = corpora.find("thing", ("fr", "en"), tmp_path / "registry.toml")
     corpus.fetch(tmp_path, tmp_path)
     assert list(corpus.pairs("train")) == [("1", "un"), ("2", "deux")] + 2 * [("3", "trois\u2028")]
+    text = (tmp_path / "registry.toml").read_text().replace('url = "-"', 'url = "elsewhere"')
+    elsewhere = write(tmp_path / "elsewhere.toml", [text])
+    assert corpora.find("thing", ("fr", "en"), elsewhere).identity() != corpus.identity()  # there is no checksum
     write(tmp_path / "a.fr", ["un"])
     with pytest.raises(PreparationError, match="a.en and a.fr have different numbers"):
         list(corpus.pairs("train"))

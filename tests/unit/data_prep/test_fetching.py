@@ -104,6 +104,13 @@ def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path, capsys, known
     assert len(server.requested) == asked
 
 
+def test_a_corrected_address_is_fetched(server, tmp_path):
+    """Where the registry has no checksum, nothing else tells which file the cache has."""
+    for place in ("/file", "/moved"):
+        fetching.fetch(fetching.Remote("thing-1.tar.gz", url=server.url + place), tmp_path, None)
+    assert [path for path, _ in server.requested] == ["/file", "/moved", "/file"]
+
+
 @pytest.mark.parametrize("settings, verify", [({}, True), ({"cert": "/ca.pem"}, "/ca.pem")])
 def test_certificates_are_verified(tmp_path, monkeypatch, settings, verify):
     """With None requests would not."""

@@ -26,7 +26,8 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
     """An archive of that form, against the steps of fairseq's prepare-iwslt14.sh written out."""
     monkeypatch.setattr(parallel, "CHUNK", 1)  # more tasks than wait at a time
     generator = random.Random(6)
-    words = 'der die das Haus, sagte „gut“ "gut" und l\'Homme (Applaus) z.B. 5,5'.split()
+    # Normalised, the last word would be one token.
+    words = 'der die das Haus, sagte „gut“ "gut" und l\'Homme (Applaus) z.B. 5,5 so–so'.split()
     texts = {"de": [], "en": []}
     for number in range(300):
         least, most = (0, 12) if number % 9 else (100, 200)

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import prepare
@@ -61,6 +62,7 @@ def assert_refused(outcome, tmp_path, *parts):
         (["tatoeba"], ("fr", "fr"), ["both fr"]),
         (["tatoeba"], ("../fr", "en"), ["not a language code"]),
         (["tatoeba"], ("FR", "en"), ["'FR' is not a language code"]),
+        (["tatoeba"], ("fr", "EN"), ["'EN' is not a language code"]),
         (["tatoeba"], ("zh-CN", "en"), ["'zh-CN' is not a language code", "fr"]),  # fairseq infers zh and CN
         (["tatoeba"], ("pt_BR", "en"), ["no rules for pt_BR", "give pt"]),
         (["tatoeba"], ("hin_Deva", "en"), ["no rules for hin_Deva", "code of two letters"]),
@@ -95,6 +97,7 @@ GOOD = packed(TABLE.encode())
     [
         (GOOD[: len(GOOD) // 2], None, ["thing-1/inner.zip in", "truncated or damaged", "; delete it and fetch"]),
         (packed(b"one\tun\tby 1\ntwo\n"), None, ["table.txt, line 2: fewer columns"]),
+        (packed(b"one\tun\tby 1\ntwo\tdeux\n"), None, ["table.txt, line 2: fewer columns"]),
         (packed(b"one\tun\tby 1\n\xff\tdeux\tby 2\n"), None, ["table.txt in", "line 2: not valid UTF-8"]),
         (GOOD, '["thing-1.tar.gz", "elsewhere"]', ["holds no file elsewhere"]),
         (GOOD, '["thing-1.tar.gz", "thing-1/inner.zip", "elsewhere"]', ["inner.zip: holds no file elsewhere"]),
@@ -156,7 +159,8 @@ def test_tokens_stay_as_they_are(capsys, tmp_path):
     text = PreparedText(preparation_of(out / "data-bin"), "th_Thai", "en")
     for sentence in (pairs[7][0], "แอปเปิ้ล"):
         assert text.decode(text.encode(sentence)) == sentence
-    assert prepared(capsys, tmp_path, pairs, *options, "--like", out, "--output", tmp_path / "more")[0] == 0
+    test = ["--test", *(out / f"raw/test.{language}" for language in ("th_Thai", "en"))]  # --held-out is for valid
+    assert prepared(capsys, tmp_path, pairs, *options, *test, "--like", out, "--output", tmp_path / "more")[0] == 0
 
 
 def test_subwords_that_the_model_knows(capsys, tmp_path):
@@ -172,7 +176,8 @@ def test_subwords_that_the_model_knows(capsys, tmp_path):
     out = tmp_path / "out"
     assert segment_lines(["abcd abcx"], out / "bpe/codes") == ["abcd abc@@ x"]
     line = (out / "bpe/test.fr").read_text().partition("\n")[0]
-    assert line.startswith("a@@ b@@ c@@ x ") and "abcd" in (out / "bpe/vocabulary").read_text()
+    assert line.startswith("a@@ b@@ c@@ x ")
+    assert {"abcd", "dcba"} <= {*(out / "bpe/vocabulary").read_text().split()}  # of both languages
     text = PreparedText(preparation_of(out / "data-bin"), "fr", "en")
     assert text.encode((out / "raw/test.fr").read_text().partition("\n")[0]) == line  # nmt-translate's
 
@@ -298,6 +303,17 @@ def test_names_that_the_output_cannot_show(tmp_path):
     env = {**os.environ, "PYTHONIOENCODING": "latin-1:strict"}
     done = subprocess.run([sys.executable, prepare.__file__, "--list", *options], env=env, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"") and b"\\u03ba \\u2013 thing" in done.stdout
+
+
+def test_a_worker_that_is_killed_is_one_line(capsys, monkeypatch):
+    """As Linux does where memory runs out."""
+
+    def killed(arguments):
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(prepare, "prepare", killed)
+    said = prepare.main([]), capsys.readouterr().err
+    assert said[0] == 1 and re.fullmatch("prepare.py: .*use fewer --workers\n", said[1])
 
 
 def test_ctrl_c_has_a_status_that_ends_a_shells_loop(capsys, monkeypatch):

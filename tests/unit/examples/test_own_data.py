@@ -73,8 +73,13 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         by_update = [f"--{what}-interval-updates 1249 " in text for what in ("save", "validate")]
         assert by_update == ["--by update" in text] * 2 == [pairs >= 100_000] * 2
         assert text.endswith('average.pt "a sentence"') and "--share-all-embeddings" in text
-    limited = started(*texts, "--dry-run", PREPARATION="--max-pairs 50").stdout  # a tenth of 500
-    assert "--save-interval 192 " in limited.replace("\\\n", "").replace("    ", "")
+    given = {"FAMILY": "vaswani_transformer", "PATIENCE": "3"}
+    for between in (" ", "="):
+        preparation = f"--max-pairs{between}50 --bpe-operations 777"  # a tenth of 500
+        limited = started(*texts, "--dry-run", PREPARATION=preparation, PAIRS="5000", **given).stdout
+        limited = limited.replace("\\\n", "").replace("    ", "")
+        assert "--save-interval 192 " in limited and "--arch vaswani_transformer_tiny " in limited
+        assert last_options(limited, ("bpe-operations", "patience")) == {"bpe-operations": "777", "patience": "3"}
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
     assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate
     (tmp_path / "joint/bpe").mkdir(parents=True)
@@ -88,6 +93,8 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         plain = started(*texts, "--dry-run", PREPARATION=f"--like {tmp_path / 'joint'}").stdout
         assert "--tokenizer moses" in text and "--tokenizer moses" not in plain
         assert "--reference " in text and "--reference " not in plain and "--like " in plain
+    like = f"--like={tmp_path / 'joint'}"
+    assert "--bpe-operations" not in started(*texts, "--dry-run", PREPARATION=like).stdout
     joint = os.path.relpath(tmp_path / "joint", PROJECT)  # the steps run there, whatever the folder of the call
     assert "--share-all-embeddings " in started(*texts, "--dry-run", cwd=tmp_path, PREPARATION=f"--like {joint}").stdout
     texts[1] = texts[1].rename(tmp_path / "mine.zh_CN")
@@ -117,6 +124,9 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     wrong = started(*texts, "--dry-run", PAIRS="1e5")
     said = "own-data.sh: PAIRS is 1e5: give a whole number from 1 to 999999999\n"
     assert (wrong.returncode, wrong.stderr) == (1, said)
+    odd = texts[0].with_name("a:b$.fr")  # fairseq takes neither in a path
+    odd.touch()
+    assert "--output data/own.a_b_.fr-pt_BR." in started(odd, texts[1], "--dry-run").stdout.replace("\\\n   ", "")
     for name in ("mine.txt", "theirs.txt"):
         (tmp_path / name).touch()
     same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]

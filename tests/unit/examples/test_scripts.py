@@ -48,11 +48,11 @@ def test_rows_of_the_papers_corpus():
 
 def test_the_plan_of_a_comparison(tmp_path):
     """It needs nothing that is installed, and ends in the commands that compare."""
-    variables = {"FAMILIES": "vaswani_transformer relative_transformer", "SEEDS": "1 2", "MIRROR": "."}
+    variables = {"FAMILIES": "vaswani_transformer relative_transformer", "SEEDS": "1 2", "MIRROR": ".", "SIZE": "base"}
     text = plan("compare.sh", cwd=tmp_path, **variables)
     assert text.count("fairseq-train data/tatoeba.fr-en/data-bin") == text.count(f"--mirror {tmp_path}\n") == 4
     assert text.splitlines()[-1].startswith("python -m user_dir.tools.compare --system vaswani_transformer ")
-    assert option(text, "--max-update") == "2400"
+    assert option(text, "--max-update") == "2400" and text.count("--arch relative_transformer_base ") == 2
     text = plan("compare.sh", RECIPE="wmt14", SEEDS=1, GPUS=1, FAMILIES="vaswani_transformer transformer")
     assert option(text, "--max-update") == "100000" and "--output runs/families/" in text
     done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run")
@@ -83,6 +83,13 @@ def test_options_are_compared_again_after_the_wait_for_another_run(tmp_path):
     settings = f"run={tmp_path} data=data training=(--lr 2) further=() host=0 dry_run="
     done = bash("-euc", f"{defined}\n{meanwhile}\n{settings}\nopen_run")
     assert done.returncode == 1 and "contains a run with other options" in done.stderr
+
+
+def test_a_run_has_its_data_and_options_in_every_locale(tmp_path):
+    """Else cron, which has none, would take it for a run with other options."""
+    call = f"{definitions('options')}\nrun= training=(--save-dir é) further=()\noptions"
+    written = {bash("-uc", f"data=data/é\n{call}", env={"LC_ALL": locale}).stdout for locale in ("C", "C.UTF-8")}
+    assert written == {"data/é --save-dir é "} != {bash("-uc", f"data=data/other\n{call}").stdout}
 
 
 def test_an_average_without_its_checkpoints_is_not_replaced(tmp_path):

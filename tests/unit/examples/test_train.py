@@ -97,6 +97,15 @@ def test_a_pattern_names_trainings(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("to do group.other.1: ")
 
 
+@pytest.mark.parametrize("given", [["--jobs", "0"], ["--mirror", "/no/where"]])
+def test_what_could_not_train_anything_is_refused(monkeypatch, capsys, given):
+    monkeypatch.setattr(train, "train", lambda *arguments: 0)
+    monkeypatch.setattr(sys, "argv", ["train.py", "g2p", *given])
+    with pytest.raises(SystemExit) as refused:
+        train.main()
+    assert refused.value.code == 2 and f"{' '.join(given)}: " in capsys.readouterr().err
+
+
 def test_a_damaged_record_does_not_count_as_done(tmp_path, monkeypatch):
     row = {"recipe": "a.sh", "families": ["one"], "seeds": [1, 2]}
     monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})
