@@ -92,7 +92,7 @@ def stand_in(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data(copies, tmp_path):
-    """`copies`, to be spoilt."""
+    """A copy of `copies`, which the test may spoil."""
     return shutil.copytree(copies, tmp_path / "data")
 
 

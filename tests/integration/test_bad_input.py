@@ -16,7 +16,8 @@ METRIC, POLYNOMIAL = "--best-checkpoint-metric", "--lr-scheduler polynomial_deca
 WARM_UP = "--stop-min-lr 1e-09: the warm-up begins with .*: omit"
 INPUT = [
     ("--bf16", "--bf16 .*: train with --autocast bf16, and an architecture of fairseq's own in float32"),
-    ("--tpu", "--tpu needs a TPU: train with --autocast bf16, and an architecture of fairseq's own in float32"),
+    ("--tpu", "--tpu needs a TPU: omit it"),
+    ("--tpu --bf16", "--bf16 .*fairseq's own in float32; --tpu needs a TPU: omit it"),
     ("--fp16", "--fp16 needs a GPU: train with --autocast bf16, and .* fairseq's own in float32"),
     ("--fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
     ("--memory-efficient-fp16 --autocast bf16", "--autocast bf16 .*--fp16, .*: omit one"),
@@ -149,10 +150,10 @@ def test_a_whole_number_is_a_number_and_positions_are_compared():
     given = OmegaConf.create({"_name": f"{PLAIN}_tiny", "arch": None, "dropout": 0})
     positions = {"max_source_positions": 1024, "max_target_positions": 9}
     found = [*unknown_options(given, positions)]
+    assert found == ["task.max_target_positions 9 and model.max_target_positions 1024: give both the same number"]
     given.encoder_layers = "6"
     words = "model.encoder_layers '6': give a whole number, without quotation marks"
     assert [*unknown_options(given, positions)] == [words, *found]
-    assert found == ["task.max_target_positions 9 and model.max_target_positions 1024: give both the same number"]
 
 
 OPTIMIZERS = [

@@ -5,7 +5,7 @@ import parts
 import pytest
 import speed
 import torch
-from relative_positions import WAYS, peak_memory
+from relative_positions import Gathered, Published, peak_memory
 
 from user_dir.relative.attention import RelativeMultiheadAttention
 from user_dir.tools.shared.training_cost import operations
@@ -46,7 +46,8 @@ def test_time_counts_for_the_innermost_part(clock):
         clock.pass_by(8)
         Layer().forward()
 
-    found = parts.seconds_by_part(action, {"layer": [(Layer, "forward")], "attention": [(Layer, "attend")] * 2})
+    attention = [(Layer, "attend")] * 2  # as where two classes inherit it
+    found = parts.seconds_by_part(action, {"layer": [(Layer, "forward")], "attention": attention})
     assert found == {"layer": 3, "attention": 4, parts.REST: 8}
 
 
@@ -57,20 +58,20 @@ def test_the_first_round_is_not_counted_and_a_ratio_is_that_of_a_round(clock, ca
     assert times == {speed.STOCK: [2, 4, 4], "ours": [1, 1, 3]}
     speed.report("update", times)
     assert "1000 ms (1000–3000)   ratio to fairseq's 0.25\n" in capsys.readouterr().out
-    speeds = {name: [12 / seconds for seconds in of] for name, of in times.items()}
+    speeds = {name: [12 / seconds for seconds in rounds] for name, rounds in times.items()}
     assert speed.report_speeds("updates", speeds)["ours"] == {"words a second": 12, "ratio": 2}
     assert "2.00 times fairseq's (1.33–4.00)" in capsys.readouterr().out
 
 
 def test_multiplications_are_those_that_torch_counts(build, dictionary, monkeypatch):
-    """A multiplication and its addition are two operations; the backward pass has twice those of the forward pass."""
+    """A multiplication and its addition are two operations; 24 words are three sentences."""
     monkeypatch.setattr(growth, "WIDTH", SMALL["encoder_embed_dim"])
     monkeypatch.setattr(growth, "FFN", SMALL["encoder_ffn_embed_dim"])
     setting = {"sentence length": 8, "words in a batch": 24, "vocabulary": len(dictionary), "layers": 2}
     assert 2 * growth.multiplications(setting) == 3 * operations(build("vaswani_transformer_base"), 8, 8)
 
 
-OTHERS = [("relative", {"relative_distance": 2}, RelativeMultiheadAttention, way) for way in WAYS.values()]
+OTHERS = [("relative", {"relative_distance": 2}, RelativeMultiheadAttention, way) for way in (Published, Gathered)]
 LETTER = {"branch_residual": "none", "branch_weights_init": "random"}
 OTHERS += [("weighted", LETTER, BranchedAttention, speed.Loop)]
 

@@ -122,8 +122,11 @@ def learning_faults(options) -> Iterator[str]:
 
 
 def precision_faults(options, model_options) -> Iterator[str]:
-    if (options.bf16 or options.tpu) and not importlib.util.find_spec("torch_xla"):
-        yield f"{'--bf16' if options.bf16 else '--tpu'} needs a TPU: {IN_BF16}"
+    if not importlib.util.find_spec("torch_xla"):
+        if options.bf16:
+            yield f"--bf16 needs a TPU: {IN_BF16}"
+        if options.tpu:
+            yield "--tpu needs a TPU: omit it"
     for half in ("fp16", "bf16"):  # fairseq-train's parser adds it, fairseq-hydra-train does not
         if getattr(options, f"memory_efficient_{half}") and not getattr(options, half):
             yield f"common.memory_efficient_{half} has no effect without common.{half}=true: add it, or omit this"

@@ -108,7 +108,7 @@ def test_a_corrected_address_is_fetched(server, tmp_path):
     """Where the registry has no checksum, nothing else tells which file the cache has."""
     for place in ("/file", "/moved"):
         fetching.fetch(fetching.Remote("thing-1.tar.gz", url=server.url + place), tmp_path, None)
-    assert [path for path, _ in server.requested] == ["/file", "/moved", "/file"]
+    assert [path for path, _ in server.requested] == ["/file", "/moved", "/file"]  # to which /moved leads
 
 
 @pytest.mark.parametrize("settings, verify", [({}, True), ({"cert": "/ca.pem"}, "/ca.pem")])

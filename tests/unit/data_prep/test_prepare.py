@@ -312,8 +312,8 @@ def test_a_worker_that_is_killed_is_one_line(capsys, monkeypatch):
         raise BrokenProcessPool
 
     monkeypatch.setattr(prepare, "prepare", killed)
-    said = prepare.main([]), capsys.readouterr().err
-    assert said[0] == 1 and re.fullmatch("prepare.py: .*use fewer --workers\n", said[1])
+    assert prepare.main([]) == 1
+    assert re.fullmatch("prepare.py: .*use fewer --workers\n", capsys.readouterr().err)
 
 
 def test_ctrl_c_has_a_status_that_ends_a_shells_loop(capsys, monkeypatch):

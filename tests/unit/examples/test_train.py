@@ -98,7 +98,7 @@ def test_a_pattern_names_trainings(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("given", [["--jobs", "0"], ["--mirror", "/no/where"]])
-def test_what_could_not_train_anything_is_refused(monkeypatch, capsys, given):
+def test_arguments_that_train_nothing_are_refused(monkeypatch, capsys, given):
     monkeypatch.setattr(train, "train", lambda *arguments: 0)
     monkeypatch.setattr(sys, "argv", ["train.py", "g2p", *given])
     with pytest.raises(SystemExit) as refused:

@@ -62,7 +62,7 @@ def test_published_numbers(table):
 
 def test_rows_change_what_the_papers_changed():
     """Vaswani et al. 2017, Table 3; Ahmed et al. 2017, 4.1: dropout 0.3 of eight layers, but not in the quickstart."""
-    for _, row in ROWS:
+    for _, row in ROWS:  # a number at the end of a name is the value of an option
         if (number := row.name.rpartition("-")[2])[0].isdigit():
             assert float(number) in row.change(SIZES["base"]).values(), row
 
