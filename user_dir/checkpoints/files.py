@@ -98,6 +98,12 @@ def meaning(state: dict) -> dict:
     return {name: said[name] for name in [*OF_THE_FUNCTION, "dictionaries"] if name in said}
 
 
+def refuse_not_finite(path: pathlib.Path, name: str, value: torch.Tensor, remedy: str) -> None:
+    """Raises InputError, with `remedy`, if the parameter `name` of checkpoint `path` is not finite."""
+    if not value.isfinite().all():
+        raise InputError(f"{name} in {path} is not finite, because the training diverged: {remedy}")
+
+
 def refuse_shared_ffn(branch_ffn: str | None) -> None:
     """Raises InputError for a checkpoint with this --branch-ffn, an option of version 0.1, unless it is per_branch."""
     if branch_ffn not in (None, "per_branch"):

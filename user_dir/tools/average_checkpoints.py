@@ -10,7 +10,16 @@ import pathlib
 
 import torch
 
-from ..checkpoints.files import NUMBERED, load, meaning, numbered, save, updates_of, without_training_state
+from ..checkpoints.files import (
+    NUMBERED,
+    load,
+    meaning,
+    numbered,
+    refuse_not_finite,
+    save,
+    updates_of,
+    without_training_state,
+)
 from ..errors import InputError
 from ..files import refuse_output, write
 from ..training.last_checkpoint import LAST
@@ -65,8 +74,7 @@ def average(paths: list[pathlib.Path]) -> dict:
             reason = f"{name} is {one} in the one and {other} in the other"
             raise InputError(f"{path} is not of the same model as {paths[0]}: {reason}: name checkpoints of one run")
         for name, value in model.items():
-            if not torch.isfinite(value).all():
-                raise InputError(f"{name} in {path} is not finite, because the training diverged: omit this checkpoint")
+            refuse_not_finite(path, name, value, "omit this checkpoint")
             if value.is_floating_point():
                 value = sums[name] + value.float() if name in sums else value.float()
             sums[name] = value

@@ -17,6 +17,7 @@ import sys
 import torch
 
 from ..attention.multihead import MultiheadAttention
+from ..checkpoints.files import refuse_not_finite
 from ..config import PARTS, own_options
 from ..errors import InputError, flag
 from ..files import folder_beside, refuse_missing_folder
@@ -86,9 +87,8 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     (model,), task, _ = load_models([path], data, autocast="off")
     cfg = model.cfg
     refuse(path, model)
-    for name, value in model.named_parameters():
-        if not value.isfinite().all():  # CTranslate2 would translate with it
-            raise InputError(f"{name} in {path} is not finite, because the training diverged: use another model")
+    for name, value in model.named_parameters():  # CTranslate2 would translate with any
+        refuse_not_finite(path, name, value, "use another model")
     relative = cfg.relative_positions != "neither"
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),

@@ -26,7 +26,12 @@ def plan(recipe, *arguments, ok=True, cwd=None, examples=EXAMPLES, **variables):
     env = {name: str(value) for name, value in {"GPUS": 1, **variables}.items() if value is not None}
     done = bash(examples / recipe, "--dry-run", *arguments, env=env, cwd=cwd)
     assert (done.returncode == 0) == ok, done.stderr
-    return done.stdout.replace(" \\\n   ", "") if ok else done.stderr
+    return unbroken(done.stdout) if ok else done.stderr
+
+
+def unbroken(text):
+    """The output of a recipe, each command in one line."""
+    return text.replace(" \\\n   ", "")
 
 
 def copied(folder):

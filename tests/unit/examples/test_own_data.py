@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 import record
-from unit.examples.support import EXAMPLES, bash, last_options, plan
+from unit.examples.support import EXAMPLES, bash, last_options, plan, unbroken
 
 from user_dir.tools.shared.metrics import TOKENISERS
 
@@ -76,8 +76,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     given = {"FAMILY": "vaswani_transformer", "PATIENCE": "3"}
     for between in (" ", "="):
         preparation = f"--max-pairs{between}50 --bpe-operations 777"  # a tenth of 500
-        limited = started(*texts, "--dry-run", PREPARATION=preparation, PAIRS="5000", **given).stdout
-        limited = limited.replace("\\\n", "").replace("    ", "")
+        limited = unbroken(started(*texts, "--dry-run", PREPARATION=preparation, PAIRS="5000", **given).stdout)
         assert "--save-interval 192 " in limited and "--arch vaswani_transformer_tiny " in limited
         assert last_options(limited, ("bpe-operations", "patience")) == {"bpe-operations": "777", "patience": "3"}
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
@@ -126,7 +125,7 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
     assert (wrong.returncode, wrong.stderr) == (1, said)
     odd = texts[0].with_name("a:b$.fr")  # fairseq takes neither in a path
     odd.touch()
-    assert "--output data/own.a_b_.fr-pt_BR." in started(odd, texts[1], "--dry-run").stdout.replace("\\\n   ", "")
+    assert "--output data/own.a_b_.fr-pt_BR." in unbroken(started(odd, texts[1], "--dry-run").stdout)
     for name in ("mine.txt", "theirs.txt"):
         (tmp_path / name).touch()
     same = [tmp_path / "mine.txt", tmp_path / "theirs.txt"]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from gpu import Commands
-from unit.examples.support import EXAMPLES, bash, definitions, last_options, option, plan
+from unit.examples.support import EXAMPLES, bash, definitions, last_options, option, plan, unbroken
 
 from support import PROJECT, ended, executable
 
@@ -34,7 +34,7 @@ def test_a_table_of_another_corpus_has_its_reference():
 def test_rows_of_the_papers_corpus():
     """Each with its size, its options and its seed."""
     env = {"RECIPE": "wmt14", "ROWS": "big D.smoothing-0", "SEEDS": "2", "GPUS": "1"}
-    text = bash(EXAMPLES / "ablations.sh", "vaswani", "--dry-run", env=env).stdout.replace(" \\\n   ", "")
+    text = unbroken(bash(EXAMPLES / "ablations.sh", "vaswani", "--dry-run", env=env).stdout)
     rows = text.split("# ==== ")[1:4]
     assert [row.partition(",")[0] for row in rows] == ["base", "D.smoothing-0", "big"]
     assert text.count("/checkpoint_last.pt --output ") == 3  # as in the papers' ablations
@@ -55,10 +55,9 @@ def test_the_plan_of_a_comparison(tmp_path):
     assert option(text, "--max-update") == "2400" and text.count("--arch relative_transformer_base ") == 2
     text = plan("compare.sh", RECIPE="wmt14", SEEDS=1, GPUS=1, FAMILIES="vaswani_transformer transformer")
     assert option(text, "--max-update") == "100000" and "--output runs/families/" in text
-    done = bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run")
-    assert done.stdout.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
-    assert "--max-update 800 " in done.stdout.replace(" \\\n   ", "")
-    assert "--save-interval-updates 50 " in done.stdout.replace(" \\\n   ", "") and "--disable-val" not in done.stdout
+    text = unbroken(bash(EXAMPLES / "ablations.sh", "convergence", "--dry-run").stdout)
+    assert text.splitlines()[-1].startswith("python -m user_dir.tools.plot_training ")
+    assert "--max-update 800 " in text and "--save-interval-updates 50 " in text and "--disable-val" not in text
 
 
 def test_two_recipes_may_fetch_a_repository_at_once(tmp_path):
