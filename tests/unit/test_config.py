@@ -62,6 +62,11 @@ REFUSED = [
     (RELATIVE, {"encoder_learned_pos": True}, "positions omit: add --absolute-positions add"),
     (RELATIVE, {"decoder_learned_pos": True}, "positions omit: add --absolute-positions add"),
     (PLAIN, {"encoder_learned_pos": True, "no_token_positional_embeddings": True}, "-positional-emb.*: omit either"),
+    (
+        PLAIN,
+        {"share_all_embeddings": True, "decoder_embed_dim": 32},
+        "--encoder-embed-dim 16 and --decoder-embed-dim 32: change one",
+    ),
     (PLAIN, {"share_all_embeddings": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
     (
         PLAIN,
@@ -88,3 +93,8 @@ REFUSED = [
 def test_models_that_cannot_be(build, family, options, words):
     with pytest.raises(InputError, match=words):
         build(f"{family}_base", **options)
+
+
+def test_one_vector_for_all_distances(build):
+    """k = 0, as in Table 2 of Shaw et al. 2018."""
+    build(f"{RELATIVE}_base", relative_distance=0)

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from user_dir.errors import InputError
-from user_dir.files import folder_beside, write
+from user_dir.files import folder_beside, write, write_text
 
 
 def test_two_at_a_time(tmp_path):
@@ -66,6 +66,11 @@ def test_a_missing_folder_is_named_not_a_temporary_file(tmp_path):
 def test_a_folder_that_takes_no_files_is_named_not_a_temporary_one():
     with pytest.raises(InputError, match=r"^/sys/x.en cannot be written: (?!.*/sys/x.en\.)"):
         write(pathlib.Path("/sys/x.en"), lambda partial: partial.write_text(""))
+
+
+def test_a_path_that_is_not_utf_8_in_a_text(tmp_path):
+    write_text(tmp_path / "record", "é runs/\udce9")
+    assert (tmp_path / "record").read_text(encoding="utf-8") == "é runs/\\udce9"
 
 
 def test_who_may_read_it(tmp_path):

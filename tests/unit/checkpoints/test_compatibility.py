@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import pathlib
 import re
 import types
 
@@ -80,6 +81,13 @@ def test_checkpoints_of_torch_before_1_6(tmp_path):
     torch.save({**state, "args": {"arch": "a"}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(InputError, match="before 1.0: convert it with nmt-convert-checkpoint"):
         load(tmp_path / "old.pt")
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="there is no /proc")
+def test_parameters_are_read_when_they_are_used(tmp_path):
+    torch.save({"model": {"w": torch.ones(2)}, "cfg": {}}, tmp_path / "new.pt")
+    state = load(tmp_path / "new.pt")
+    assert str(tmp_path / "new.pt") in pathlib.Path("/proc/self/maps").read_text() and state["model"]["w"].sum() == 2
 
 
 def test_relative_imports_only():

@@ -7,10 +7,12 @@ import random
 import subprocess
 import sys
 import tarfile
+import types
 import zipfile
 from pathlib import Path
 
 DATA_PREP = Path(__file__).resolve().parents[3] / "data-prep"
+FULL_DISK = types.SimpleNamespace(free=9)  # for shutil.disk_usage
 
 
 def write(path: Path, lines) -> Path:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 
 import prepare
@@ -113,6 +114,7 @@ REFUSED = {
         "--valid and --test share a file",
     ),
     "a folder for a text": (PAIRS, PAIRS, ["--test", "{folder}", "{folder}/a.fr"], "no such file; check the path"),
+    "a pipe for a text": (PAIRS, PAIRS, ["--test", "{folder}/pipe", "{folder}/a.fr"], "pipe: not an ordinary file"),
     "uneven valid": (PAIRS, PAIRS, ["--valid", "{folder}/a.fr", "{folder}/one"], "60 lines but .*one has 1: .*align"),
 }
 
@@ -122,6 +124,7 @@ def test_refused_in_one_line(capsys, tmp_path, kind):
     first, second, more, words = REFUSED[kind]
     for name, content in (("a.fr", first), ("b.en", second), ("c.fr", PAIRS), ("one", b"one\n")):
         (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "pipe")
     more = [word.format(folder=tmp_path) for word in more]
     outcome = run(capsys, tmp_path, "--train", tmp_path / "a.fr", tmp_path / "b.en", *more)
     assert_refused(outcome, tmp_path)

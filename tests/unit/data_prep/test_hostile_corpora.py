@@ -1,6 +1,7 @@
 """Archives, registries, downloads and manifests made up by somebody else reach nothing beyond their place."""
 
 import bz2
+import functools
 import gzip
 import io
 import json
@@ -58,7 +59,10 @@ def test_zip_archives_that_python_cannot_read(tmp_path, offsets, value):
         list(lines_within(tmp_path / "a.zip", ["text"]))
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, gzip.compress])
+OLD_LZMA = functools.partial(lzma.compress, format=lzma.FORMAT_ALONE)
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, OLD_LZMA, gzip.compress])
 def test_damaged_compression(tmp_path, pack):
     content = header(tarfile.REGTYPE, 300, "text") + random.Random(1).randbytes(300).ljust(512, b"\0")
     (tmp_path / "a.tar").write_bytes(pack(content)[:-40] + bytes(40))
@@ -67,6 +71,12 @@ def test_damaged_compression(tmp_path, pack):
     whole = header(tarfile.REGTYPE, 3, "text") + b"un\n".ljust(512 + 1024, b"\0")
     (tmp_path / "a.tar").write_bytes(pack(whole))
     assert list(lines_within(tmp_path / "a.tar", ["text"])) == ["un"]
+
+
+def test_a_damaged_text(tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"un\n")[:10] + 40 * b"\xff")
+    with pytest.raises(PreparationError, match="a.gz: truncated or damaged"):
+        list(lines_within(tmp_path / "a.gz", []))
 
 
 def test_a_zip_archive_that_leads_to_before_its_beginning(tmp_path):
@@ -96,6 +106,10 @@ SPARSE = header(tarfile.GNUTYPE_SPARSE, 0)[:482] + b"\1" + bytes(29)  # more fol
 SPARSE = SPARSE[:148] + b"%06o\0 " % (256 + sum(SPARSE[:148] + SPARSE[156:])) + SPARSE[156:]
 BOMBS = {
     "a pax header": (header(tarfile.XHDTYPE, LARGE), bytes(2**20), LARGE >> 20),
+    "a pax header after a text": (
+        header(tarfile.REGTYPE, 0) + header(tarfile.XHDTYPE, LARGE // 2),
+        *(bytes(2**20), LARGE >> 21),
+    ),
     "a long name": (header(tarfile.GNUTYPE_LONGNAME, LARGE), b"x" * 2**20, LARGE >> 20),
     "a map of holes": (SPARSE, (b"00000000001\0" * 42 + b"\1").ljust(512, b"\0"), LARGE >> 9),
     "entries": (b"", header(tarfile.REGTYPE, 0), 2000),
@@ -156,6 +170,13 @@ def test_a_verse_before_its_chapter(tmp_path):
     (tmp_path / "a.tar").write_bytes(header(tarfile.REGTYPE, len(text)) + text.ljust(1024, b"\0"))
     with pytest.raises(PreparationError, match="^x in .*a.tar: .* CHAPTER"):
         archives.verses_within(tmp_path / "a.tar", "")
+
+
+def test_books_of_a_bible_share_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "LEAST", 2**16)
+    (tmp_path / "a.tgz").write_bytes(gzip.compress(2 * (header(tarfile.REGTYPE, 2**15 + 512) + b"\n" * (2**15 + 512))))
+    with pytest.raises(PreparationError, match="^x in .*a.tgz: larger than a corpus archive should be"):
+        archives.verses_within(tmp_path / "a.tgz", "")
 
 
 def test_paths_that_lead_outside_are_read_and_not_written(tmp_path):

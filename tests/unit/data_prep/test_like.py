@@ -1,5 +1,6 @@
 """prepare.py --like: other text with the tokens, subwords and dictionaries of an earlier preparation."""
 
+import json
 import shutil
 
 import prepare
@@ -11,7 +12,10 @@ from user_dir.preparation import PreparedText, preparation_of
 from user_dir.serving.exported_translator import write_facts
 
 WORDS = ["Le chat dort", "Un chien mange", "La mer monte"], ["The cat sleeps", "A dog eats", "The sea rises"]
-OTHER = ["Le chien dort", "Zoé mangera la chatte 漢", "漢 漢字 dort"], ["A dog sleeps", "Zoé eats 漢", "漢 漢字 sleeps"]
+OTHER = (
+    ["Le chien „dort“", "Zoé mangera la chatte 漢", "漢 漢字 dort"],
+    ["A dog sleeps", "Zoé eats 漢", "漢 漢字 sleeps"],
+)
 
 
 def run(folder, name, sides, *options, langs=("fr", "en")):
@@ -66,7 +70,8 @@ def test_subwords_are_those_of_the_earlier_text(earlier, capsys):
     old, new = earlier / "old", earlier / "other"
     for file in (*old.glob("data-bin/dict.*"), *old.glob("bpe/codes*")):
         assert (new / file.relative_to(old)).read_bytes() == file.read_bytes()
-    assert "zoé" in (new / "tok/train.fr").read_text(encoding="utf-8")  # lower-cased like the earlier text
+    tokens = (new / "tok/train.fr").read_text(encoding="utf-8")
+    assert "zoé" in tokens and "„" not in tokens  # lower-cased and normalised like the earlier text
     lost = unknown(new)
     total = sum(len((new / f"bpe/train.{code}").read_text(encoding="utf-8").split()) for code in ("fr", "en"))
     assert 0 < lost and f"<unk>: {lost:,} of {total:,} in train, " in said and "--new-characters" in said
@@ -80,8 +85,10 @@ def test_new_characters_follow_the_old_entries(earlier, capsys):
     assert unknown(earlier / "extended") == 0 and "<unk>: 0 of " in said and "--new-characters" not in said
     for old, new in zip(dictionaries(earlier / "old"), dictionaries(earlier / "extended")):
         assert new.symbols[: len(old)] == old.symbols and len(new) > len(old) and len(new) % 8 == 0
-        assert "漢" in new and "漢" not in old
+        assert "漢" in new and "漢" not in old and new.count[new.index("漢")] > 40  # how often the text has it
         assert new.count[len(old) :] == sorted(new.count[len(old) :], reverse=True)  # as fairseq sorts its own
+    counts = json.loads((earlier / "extended/manifest.json").read_text())["stages"]["data-bin"]["counts"]
+    assert [*counts["dictionaries"].values()] == [*map(len, dictionaries(earlier / "extended"))]
     text = PreparedText(preparation_of(earlier / "extended/data-bin"), "fr", "en")
     for part in ("train", "test"):
         raw, pieces = (
@@ -124,10 +131,11 @@ def test_only_other_subwords_are_a_reason_to_prepare_again(earlier, tmp_path, ca
         assert run(earlier, "again", OTHER, "--like", folder) == 0
     assert "bpe: nothing to do" in capsys.readouterr().out and unknown(earlier / "again")
     assert run(earlier, "again", OTHER, "--like", moved, "--new-characters") == 0 and not unknown(earlier / "again")
-    codes = next(moved.glob("bpe/codes*"))
-    codes.write_text("".join(codes.read_text().splitlines(keepends=True)[:-1]))
-    assert run(earlier, "again", OTHER, "--like", moved) == 0
-    assert "bpe: its options have changed" in capsys.readouterr().out
+    for name in ("bpe/codes*", "data-bin/dict.en.txt"):
+        file = next(moved.glob(name))
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+        assert run(earlier, "again", OTHER, "--like", moved) == 0
+        assert "bpe: its options have changed" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_not_finished(earlier, tmp_path, capsys):

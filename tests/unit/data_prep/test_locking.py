@@ -28,7 +28,7 @@ with locked(pathlib.Path(sys.argv[1]), "out"), ProcessPoolExecutor(1, initialize
 
 
 def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
-    lock = tmp_path / "out" / ".lock"
+    lock = write(tmp_path / "out/.lock", ["the long note of a process that was killed" * 20])
     first = start(HOLDER, lock)
     assert first.stdout.readline()
     others = [start(HOLDER, lock) for _ in range(3)]
@@ -81,6 +81,27 @@ def test_a_lock_file_that_nfs_has_renamed_guards_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(locking, "_lock", waited)
     with locked(path, "out"):
         assert path.exists(), "a third process waits for this one"
+
+
+def test_a_lock_is_held_until_its_file_is_gone(tmp_path, monkeypatch):
+    """Another process could lock the file in between, and a third one a new file of its name."""
+    unlink, tries = pathlib.Path.unlink, []
+    lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def checked(path, **options):
+        tries.append(subprocess.run([sys.executable, "-c", lock, path], capture_output=True).returncode)
+        unlink(path, **options)
+
+    monkeypatch.setattr(pathlib.Path, "unlink", checked)
+    with locked(tmp_path / ".lock", "out"):
+        pass
+    assert tries == [1]
+
+
+def test_ctrl_c_leaves_a_waiting_worker_to_its_parent(tmp_path):
+    holder = start(HOLDER, tmp_path / ".lock")
+    os.kill(int(holder.stdout.readline()), signal.SIGINT)
+    assert holder.communicate("") == ("", "") and holder.returncode == 0
 
 
 def test_ctrl_c_ends_a_worker_with_a_long_task(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import random
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 
 import prepare
 import pytest
@@ -82,6 +83,18 @@ def test_the_standard_split_of_iwslt14(tmp_path, capsys, monkeypatch):
     given = [*options, "--max-length", "1", "--mirror", str(tmp_path), "--output", str(tmp_path / "none")]
     assert prepare.main(["iwslt14", *given]) == 1
     assert "no train pairs: only " in capsys.readouterr().err
+
+
+def test_a_text_is_read_no_further_than_its_workers_are():
+    """WMT14's would fill the memory."""
+    chunks = iter(range(1000))
+    with ThreadPoolExecutor(1) as pool:
+        assert next(parallel._in_order(pool, int, chunks, ())) == 0
+    assert next(chunks) < 100
+
+
+def test_no_bar_fills_a_log_file():
+    assert parallel.progress([], "", file=io.StringIO()).disable
 
 
 @pytest.mark.parametrize("given", [["--held-out", "100"], ["--pretokenised"]])

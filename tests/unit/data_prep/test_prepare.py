@@ -16,7 +16,7 @@ import prepare
 import pytest
 from preparation import pipeline
 from preparation.subwords import segment_lines
-from unit.data_prep.support import TABLE, packed, registry, sentences, write
+from unit.data_prep.support import FULL_DISK, TABLE, packed, registry, sentences, write
 
 from user_dir.preparation import PreparedText, preparation_of
 
@@ -68,6 +68,10 @@ def assert_refused(outcome, tmp_path, *parts):
         (["tatoeba"], ("hin_Deva", "en"), ["no rules for hin_Deva", "code of two letters"]),
         (["tatoeba"], ("kor", "en"), ["Moses knows ko,", "give ko"]),
         (["tatoeba"], ("jpn", "en"), ["Moses knows ja,", "give ja"]),
+        *[
+            (["tatoeba"], (code, "de"), [f"Moses knows {two},"])
+            for code, two in zip("eng fra fre ita zho cmn".split(), "en fr fr it zh zh".split())
+        ],
         (["tatoeba", "--lower"], ("fr", "en"), ["unrecognized arguments: --lower"]),
         ([], ("fr", "en"), ["--list", "--train SOURCE TARGET"]),
         (["tatoeba", "--train", "a", "b"], ("fr", "en"), ["either a corpus"]),
@@ -110,6 +114,7 @@ def test_bad_archives(capsys, tmp_path, archive, table, parts):
 
 def test_what_a_mirror_has_compressed_is_kept_in_the_given_cache(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert prepare.parser().get_default("cache") == tmp_path / "other/fairseq-transformer-variants"
     options = registry(tmp_path, packed(b"one\n"))
     archive = tmp_path / "mirror/thing-1.tar.gz"
     archive.with_name("thing-1.tar.gz.gz").write_bytes(gzip.compress(archive.read_bytes()))
@@ -255,7 +260,7 @@ def test_many_pairs_that_either_stage_drops(capsys):
 def test_no_disk_space(capsys, tmp_path, monkeypatch):
     options = registry(tmp_path, GOOD)
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 9, 9))
+        patch.setattr(shutil, "disk_usage", lambda path: FULL_DISK)
         assert_refused(run(capsys, tmp_path, *options), tmp_path, "bytes of disk space, 9 are free")
         few = run(capsys, tmp_path, *options, "--max-pairs", "9")
         assert_refused(few, tmp_path, f"needs {6 * len(GOOD):,} bytes of disk space")
@@ -277,6 +282,7 @@ def test_workers_in_a_container(tmp_path, monkeypatch, limit, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8))
     assert prepare.cores(write(tmp_path / "cpu.max", [limit])) == expected
     assert prepare.cores(tmp_path / "missing") == 8
+    assert prepare.parser().get_default("workers") == prepare.cores()
 
 
 def test_list(capsys, tmp_path):

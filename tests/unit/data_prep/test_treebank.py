@@ -1,7 +1,9 @@
 """Treebanks: trees of bracketed files as words and brackets, there and back; the command, and the sample."""
 
+import hashlib
 import itertools
 import random
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +12,7 @@ import sample_treebank
 import treebank
 from preparation.errors import PreparationError
 from preparation.trees import linearised
-from unit.data_prep.support import write
+from unit.data_prep.support import DATA_PREP, FULL_DISK, write
 
 from user_dir.preparation import PreparedText, preparation_of
 from user_dir.tools.score_parses import bracketed
@@ -170,12 +172,15 @@ def test_the_command(bank, tmp_path, capsys):
         ({"train": "train/01/readme"}, ["readme, line 1: no is outside all brackets; trees are such as"]),
         ({"test": "traces"}, ["traces: no trees with words", "--test"]),
         ({"test": "bytes"}, ["bytes, line 1: not valid UTF-8"]),
+        ({"valid": "traces"}, ["traces: no trees with words", "--valid"]),
         ({"train": "train test"}, ["test: given with --train and with --test; choose one"]),
+        ({"train": "train link"}, ["test: given with --train and with --test"]),
         ({"valid": ""}, ["--valid", "--help"]),
     ],
 )
 def test_what_the_command_refuses(bank, tmp_path, capsys, changed, parts):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("test")
     write(tmp_path / "traces", ["( (S (-NONE- *)) )"])
     (tmp_path / "bytes").write_bytes(b"( (S (NN \xe9)))")
     assert treebank.main([*bank(**changed), "--workers", "1"]) == 1
@@ -184,9 +189,19 @@ def test_what_the_command_refuses(bank, tmp_path, capsys, changed, parts):
     assert all(part in message for part in parts) and not (tmp_path / "out").exists()
 
 
+def test_a_full_disk_is_noticed_before_the_work(bank, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: FULL_DISK)
+    assert treebank.main([*bank(), "--workers", "1"]) == 1
+    assert "bytes of disk space, 9 are free" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 def test_the_sample(tmp_path, monkeypatch):
     trees = sample_treebank.trees(2000)
     assert trees[:50] == sample_treebank.trees(50)  # the same each time
+    # And in each version: the records of examples/parsing.md are of these trees.
+    assert hashlib.sha256("".join(trees).encode()).hexdigest().startswith("d15ce47804ca")
+    page = DATA_PREP.joinpath("README.md").read_text(encoding="utf-8")
+    assert f"writes {sum(sample_treebank.SIZES.values()):,} trees" in page
     pairs = list(linearised(write(tmp_path / "all.mrg", trees)))
     assert len({words for words, _ in pairs}) == len(pairs) == 2000 and len({brackets for _, brackets in pairs}) > 1500
     symbols = {symbol for _, brackets in pairs for symbol in brackets.split()}

@@ -156,9 +156,10 @@ def test_a_quotation_at_the_end_is_normalised_as_by_data_prep(tmp_path):
 @pytest.mark.parametrize("recipe, i", [({}, "ı"), ({"recipe": 4}, "ı"), *(({"recipe": n}, "i") for n in (1, 2, 3))])
 def test_text_is_lowered_as_that_of_the_training(tmp_path, recipe, i):
     """The model of an earlier version is not shown letters that it has never seen."""
-    write_preparation(tmp_path / "data-bin", ("tr", "en"), lowercase=True, **recipe)
-    subwords = PreparedText(preparation_of(tmp_path / "data-bin"), "tr", "en").encode("I")
-    assert subwords == i
+    for language in ("tr", "tr_TR"):
+        write_preparation(tmp_path / "data-bin", (language, "en"), lowercase=True, **recipe)
+        subwords = PreparedText(preparation_of(tmp_path / "data-bin"), language, "en").encode("I")
+        assert subwords == i
 
 
 def test_long_lines_are_split_in_linear_time(tmp_path):
@@ -167,6 +168,12 @@ def test_long_lines_are_split_in_linear_time(tmp_path):
     text = PreparedText(preparation_of(tmp_path / "data-bin"), "en", "fr")
     for line in ("1. " * 20_000, "Ab.Cd." * 20_000):
         assert len(text.sentences(line)) == 1
+
+
+def test_codes_of_an_earlier_subword_nmt(tmp_path):
+    """Their first line is a merge, and the end of a word is a symbol of its own."""
+    write_preparation(tmp_path / "data-bin", ("en", "fr"), codes="w 1\n")
+    assert PreparedText(preparation_of(tmp_path / "data-bin"), "en", "fr").encode("w1 w2") == "w1 w@@ 2"
 
 
 def test_half_a_character(files):
@@ -207,4 +214,4 @@ def test_text_as_it_stands(files):
     (data.parent / "manifest.json").unlink()
     translator = Translator(path, pretokenised=True)
     assert translator.encode(" w1  e\u0301 don&apos;t\u00a0w@@ 2 ") == "w1 e\u0301 don&apos;t w@@ 2"
-    assert translator.decode("w1 &apos;t w@@ 2") == "w1 &apos;t w2"
+    assert translator.decode("w1 &apos;t w@@ 2 w@@") == "w1 &apos;t w2 w"  # which ends where the search did

@@ -34,7 +34,7 @@ BASES = {
     "vaswani_transformer_tiny": {**PRE_NORM, "restricted_attention": "both", "neighbourhood": 4},
     "relative_transformer_tiny": {"relative_positions": "scalars", "relative_tables": "shared"},
     "weighted_transformer_tiny": {"branches": 2},
-    "transformer": {},
+    "transformer": {"no_decoder_final_norm": True},  # with which --decoder-normalize-before adds no parameter
 }
 
 
