@@ -56,6 +56,10 @@ def test_shared_parameters_stay_shared(tmp_path):
     model = averaged(tmp_path, *files)["model"]
     embed, output, other = (model[name].data_ptr() for name in ("embed", "output", "other"))
     assert embed == output != other
+    alone = 3 * shared
+    first = checkpoint(tmp_path / "first.pt", 1.0, embed=shared, output=alone, other=alone)
+    model = averaged(tmp_path, first, *files[:1])["model"]  # the last one shares what the first does not
+    assert (model["embed"].tolist(), model["output"].tolist()) == ([1, 1], [2, 2])
 
 
 def test_sums_in_float32(tmp_path):
@@ -120,6 +124,7 @@ REFUSED = [
         "checkpoint_best.pt and .*a.pt are both of update 8: name different checkpoints",
     ),
     ({"a.pt": {}}, "a.pt {folder}/a.pt", "a.pt is given twice"),
+    ({"a.pt": {}}, "a.pt ../{folder.name}/a.pt", "a.pt is given twice"),
     ({"checkpoint1.pt": {}}, ". --last 2", "holds 1 checkpoints by epoch and 2 are to be averaged"),
 ]
 
@@ -140,7 +145,17 @@ def test_a_missing_folder_is_found_before_the_work(refusal):
     refusal(average_checkpoints.main, "nowhere.pt", "--output", "nowhere/average.pt", match="no folder nowhere")
 
 
-def test_a_folder_needs_a_number(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("{folder}", "one folder and --last N"),  # a folder needs a number
+        ("{folder} {folder}/checkpoint1.pt --last 1", "either checkpoint files, or one folder"),
+        ("{folder}/checkpoint1.pt --by update", "--by and --or-fewer go with --last N"),
+        ("{folder}/checkpoint1.pt --or-fewer", "--by and --or-fewer go with --last N"),
+    ],
+)
+def test_options_that_go_together(tmp_path, capsys, words, message):
+    checkpoint(tmp_path / "checkpoint1.pt", 1.0)
     with pytest.raises(SystemExit):
-        averaged(tmp_path, tmp_path)
-    assert "one folder and --last N" in capsys.readouterr().err
+        averaged(tmp_path, *words.format(folder=tmp_path).split())
+    assert message in capsys.readouterr().err

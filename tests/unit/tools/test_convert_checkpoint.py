@@ -96,9 +96,40 @@ def test_a_file_of_before_fairseq_1(build, tmp_path):
     assert found["optimizer_history"][-1]["criterion_name"] == "FusedLabelSmoothedCrossEntropy"
 
 
+EQUIVALENT = [
+    ("translation", "checked_translation"),
+    ("label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy"),
+    ("LabelSmoothedCrossEntropyCriterion", "FusedLabelSmoothedCrossEntropy"),
+    ("adam", "fused_adam"),
+    ("FairseqAdam", "FusedAdam"),
+]
+
+
+@pytest.mark.parametrize("arch", ["transformer", "vaswani_transformer_base"])
+def test_names_and_state_are_those_of_the_other_family(saved, arch):
+    """Also where the model's options name the task; those of a part that the model lacks do not count."""
+    ours = arch == "transformer"  # is to be made
+    _, path, _ = saved(arch, **({} if ours else {"relative_distance": 9}))
+    given, expected = zip(*(pair if ours else pair[::-1] for pair in EQUIVALENT))
+    task, criterion, criterion_class, adam, adam_class = given
+    change(path, model__task=task, task___name=task, criterion___name=criterion)
+    state = torch.load(path)
+    state["cfg"] |= {"optimizer": {"_name": adam}, "common": {"user_dir": "user_dir"}}
+    state["optimizer_history"][-1] |= {"criterion_name": criterion_class, "optimizer_name": adam_class}
+    state["last_optimizer_state"] = {"param_groups": [{"fused": not ours}], "state": {0: {"step": torch.tensor(7.0)}}}
+    torch.save(state, path)
+    found = tool.convert(path, "vaswani_transformer" if ours else "transformer")
+    cfg, history = found["cfg"], found["optimizer_history"][-1]
+    names = [cfg["model"]["task"], cfg["criterion"]["_name"], history["criterion_name"]]
+    assert (*names, cfg["optimizer"]["_name"], history["optimizer_name"]) == expected
+    assert cfg["task"]["_name"] == expected[0] and cfg["common"]["user_dir"] is None
+    assert found["last_optimizer_state"]["param_groups"] == [{"fused": ours}]
+
+
 @pytest.mark.parametrize(
     "arch, options, to, words",
     [
+        ("transformer", {"quant_noise_pq": 0.1}, "vaswani_transformer", "--quant-noise-pq 0.1 is not supported by"),
         ("relative_transformer_base", {}, "transformer", "of --arch relative_transformer_base and cannot become"),
         ("vaswani_transformer_base", {}, "vaswani_transformer", "cannot become one of .* it is one already"),
         ("vaswani_transformer_base", {"attention_key_dim": 3}, "transformer", "has --attention-key-dim 3, which"),

@@ -49,7 +49,7 @@ def test_extra_parameters_of_branches():
 def test_table(capsys, monkeypatch):
     rows = [row for row in TABLES["vaswani"] if row.name in ("base", "big")]
     monkeypatch.setattr(tool, "TABLES", {"vaswani": rows[:1], "ahmed-depth": rows[1:]})
-    tool.main(["--vocabulary", "37000"])
+    tool.main([])
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| base |", "| big |"))]
     page = (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
     assert len(printed) == 2 and all(line in page for line in printed)
@@ -73,8 +73,8 @@ def test_cost(capsys, monkeypatch):
 
 
 def test_cost_of_the_papers_updates(monkeypatch):
-    """Ahmed et al. 2017, section 4: 60,000 and, of big models, 250,000."""
+    """Ahmed et al. 2017, section 4: 60,000 and, of big models, 250,000; in sentences of 25."""
     monkeypatch.setattr(tool, "build", lambda *_: None)
-    monkeypatch.setattr(tool, "operations", lambda model, source, target: source)
+    monkeypatch.setattr(tool, "operations", lambda model, source, target: source * target)
     rows = [row for row in TABLES["ahmed-depth"] if row.family == "weighted_transformer"]
-    assert [tool.cost(row, 1000) / 25_000 for row in rows] == [60_000] * 4 + [250_000]
+    assert [tool.cost(row, 1000) / 25 / 25_000 for row in rows] == [60_000] * 4 + [250_000]

@@ -72,8 +72,9 @@ def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
     assert found == 4 * found[:2] and found[1] == ["100.00"] * 3
 
 
-def test_unknown_words_of_the_reference_match_nothing(files, cells, capsys):
-    lines = ["T-0\tit was <<unk>> and <<unk>> in <<unk>> .", "H-0\t-1\t<unk> <unk> <unk> <unk>"]
+@pytest.mark.parametrize("score_of_the_model", ["-1", "-inf", "nan"])
+def test_unknown_words_of_the_reference_match_nothing(files, cells, capsys, score_of_the_model):
+    lines = ["T-0\tit was <<unk>> and <<unk>> in <<unk>> .", f"H-0\t{score_of_the_model}\t<unk> <unk> <unk> <unk>"]
     log = files.write("generate.log", lines)
     score.main([str(log), "--target-lang", "en"])
     bleu, chrf, *_ = cells(capsys.readouterr().out, log)
@@ -84,7 +85,7 @@ def test_generated_by_number_of_segment(files, cells, capsys):
     """Detokenised, tokenised and plain give the same scores; so do T- lines and the reference."""
     plain, references = files.plain(0.3, 1), files.sentences
     hypotheses = plain.read_text().splitlines()
-    hypotheses[7] = ""
+    hypotheses[0] = hypotheses[7] = hypotheses[-1] = ""
     files.write(plain.name, hypotheses)
     logs = [files.generated(f"{d}.log", hypotheses, references, d) for d in (True, False)]
 
@@ -112,6 +113,10 @@ def log(files, **skip):
     return files.generated("a.log", files.sentences, files.sentences, **skip)
 
 
+def lines_of(files):
+    return log(files).read_text().splitlines()
+
+
 PACKED = gzip.compress(b"a line\n" * 1000)
 
 
@@ -129,11 +134,15 @@ MISTAKES = [
         r"a.log: 2 of 120 segments were not translated, the first is number 3 .*--required-batch-size-multiple 1",
     ),
     (
+        lambda files: [files.write("a.log", [line for line in lines_of(files) if not line.startswith("D-119")])],
+        r"a.log: 1 of 120 segments were not translated, the first is number 119 ",
+    ),
+    (
         lambda files: [log(files, skip=(118, 119)), "--reference", files.reference],
         r"a.log: 2 of 120 segments were not translated, the first is number 118 ",
     ),
     (
-        lambda files: [files.write("a.log", log(files).read_text().splitlines() * 2)],
+        lambda files: [files.write("a.log", lines_of(files) * 2)],
         r"a.log, line 602: S-119 occurs a second time.*--nbest 1",
     ),
     (
@@ -144,6 +153,11 @@ MISTAKES = [
         lambda files: [files.write("a.txt", ["a wo@@ rd"] * 120), "--reference", files.reference],
         r"a.txt: segment 0 is in subwords \(a wo@@ rd …\): translate with --remove-bpe",
     ),
+    *[
+        (lambda files, text=text: [files.write("a.txt", [text]), "--reference", files.write("b.en", ["a"])], text)
+        for text in ("a wo@@", "▁a ▁wo rd")
+    ],
+    (lambda files: [files.write("a.txt", ["S-0\ta", "H-0\t-1\ta", "D-0\t-1\ta"])], "a.txt has no T- lines"),
     (lambda files: [files.write("a.txt", [])], "a.txt is empty"),
     (lambda files: [files.folder / "a.txt"], "a.txt cannot be read: No such file"),
     (lambda files: [files.folder], "generate.log cannot be read: No such file"),
@@ -243,7 +257,7 @@ def test_language_and_encoding(files, refusal):
 
 def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     points = '{"update": 50, "loss": 9.0}, {"update": 100, "loss": 7.5}'
-    content = f'{{"seed": 1, "scores": {{"sacreBLEU": {{"score": 1.5}}}}, "validation": [{points}]}}'
+    content = f'{{"seed": 1, "command": "κ", "scores": {{"sacreBLEU": {{"score": 1.5}}}}, "validation": [{points}]}}'
     record = files.write("run.json", [content])
     path = files.plain(0.2, 1)
     score.main([str(path), "--reference", str(files.reference), "--record", str(record)])
@@ -253,6 +267,7 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     assert written["seed"] == 1 and written["scores"]["sacreBLEU"] == {"score": 1.5}
     added = written["scores"][f"sacreBLEU of {path.name}"]
     assert added["score"] == sacrebleu > 10 and added["signature"].startswith("BLEU|nrefs:1|")
+    assert written["scores"][f"chrF2 of {path.name}"]["signature"].startswith("chrF2|nrefs:1|case:mixed|eff:yes|nc:6|")
     score.main([str(path), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
     assert json.loads((files.folder / "new.json").read_text())["scores"][f"sacreBLEU of {path.name}"] == added
     path.rename(files.folder / "generate.log")
@@ -265,5 +280,5 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     assert float(cells(capsys.readouterr().out, path)[0]) == sacrebleu  # which are shown all the same
     two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
     assert "--record" in refusal(score.main, *two)
-    for other in ("[]", '{"corpus": "wmt14"}'):
+    for other in ("[]", '{"corpus": "wmt14"}', '{"scores": {"a": {}}}', "[" * 100_000):
         assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", [other]))

@@ -110,7 +110,9 @@ def parsed(files):
     def parsed(name, parses, kinds="STHD"):
         lines = []
         for number in reversed(range(len(parses))):
-            texts = {"S": "a b", "T": GOLD, "H": f"-0.1\t{parses[number]}", "D": f"-0.1\t{parses[number]}"}
+            parse = parses[number]
+            joined = parse.replace(" )", ")") if "H" in kinds else parse  # as by --tokenizer
+            texts = {"S": "a b", "T": GOLD, "H": f"-0.1\t{parse}", "D": f"-0.1\t{joined}"}
             lines += [f"{kind}-{number}\t{texts[kind]}".rstrip() for kind in kinds]
         return files.write(name, [*lines, "Generate test with beam=21: BLEU4 = 12.34"])
 
@@ -154,6 +156,7 @@ def test_the_command(files, parsed, cells, capsys):
         (["cut", "--gold", "two"], ["1 of 2 segments were not translated"]),
         (["plain", "--gold", "trees"], ["--gold, gold tree 1: (S (NP (DT the)", "raw/test.brackets"]),
         (["plain", "--gold", "gap"], ["--gold, gold tree 2: an empty line"]),
+        (["odd"], ["odd, gold tree 1: (S NN is not a tree"]),
         (["trees", "--gold", "plain"], ["trees, parse 1: (S (NP (DT the))) is a tree with words", "treebank.py"]),
         (["log", "short"], ["short and ", "log have different gold trees", "same test set"]),
         (["log", "--output", "out"], ["--output and --words go together"]),
@@ -172,6 +175,7 @@ def test_bad_input(files, parsed, refusal, capsys, options, parts):
     parsed("log", [GOLD] * 3)
     parsed("short", [GOLD] * 2)
     parsed("untold", [GOLD] * 3, kinds="SHD")
+    files.write("odd", ["T-0\t(S NN", f"H-0\t-0.1\t{GOLD}"])
     files.write("cut", [f"H-1\t-0.1\t{GOLD}"])
     paths = [option if option.startswith("--") else files.folder / option for option in options]
     message = refusal(score_parses.main, *paths)

@@ -53,6 +53,11 @@ def test_without_the_number_of_updates(beginning, monkeypatch, capsys):
     assert capsys.readouterr().out == "update 100: valid loss 7.613, perplexity 117.52\n"
 
 
+def test_a_closed_input(monkeypatch, refusal):
+    monkeypatch.setattr(sys, "stdin", None)
+    refusal(show_progress.main, match="the standard input is closed: pipe fairseq-train's output into")
+
+
 def test_a_line_is_shown_as_it_comes():
     strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}  # some locales pass bytes on that are no UTF-8
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from tqdm import tqdm
 
 from user_dir.serving.translator import Hypothesis, Translator
 from user_dir.tools import translate as tool
@@ -113,6 +114,24 @@ def test_pipes_with_names(model, echo, tmp_path):
     assert (tmp_path / "out").is_fifo()
 
 
+def test_the_bar_counts_lines(model, echo, tmp_path, monkeypatch):
+    """It is not shown among translations that are read on the same screen."""
+    bars = []
+
+    def noted(disable, **given):
+        bars.append((tqdm(disable=False, file=io.StringIO(), **given), disable))
+        return bars[-1][0]
+
+    (tmp_path / "in").write_text("w1\n\nw2\n")
+    monkeypatch.setattr(tool, "tqdm", noted)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    for given in (["w1", "", "w2"], ["--input", str(tmp_path / "in")]):
+        for output, hidden in ([], True), (["--output", str(tmp_path / "out")], None):
+            tool.main([*model, *given, *output])
+            bar, disable = bars.pop()
+            assert (bar.total, bar.n, disable) == (3, 3, hidden)
+
+
 def test_a_file_can_be_replaced_by_its_translation(model, echo, tmp_path):
     (tmp_path / "text").write_text("w1\nw2\n")
     tool.main([*model, "--input", str(tmp_path / "text"), "--output", str(tmp_path / "text")])
@@ -200,6 +219,9 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
     said = capsysbinary.readouterr().err.decode()
     assert f"nmt-translate: {long}: translated in pieces\n" in said and said.count("in pieces") == 1
     assert (tmp_path / "out").read_text().count("\n") == 3
+    (tmp_path / "in").write_text("w1 " * 30 + ". " + "W1 " * 30 + "\n" + "w1 . " + "W2 " * 60 + "\n")
+    with pytest.raises(SystemExit, match=f"{long}: shorten it, or"):  # each sentence of a line counts alone
+        tool.main([*command, "--too-long", "refuse", "--buffer-size", "2"])
 
 
 @pytest.mark.parametrize(
@@ -210,6 +232,7 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
         (["w1", "--device", "nowhere"], "there is no device nowhere"),
         (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
         (["--input", "wide"], "wide, line 1: not UTF-8 at byte 1; convert it first, .* iconv -f utf-16 "),
+        (["--input", "wider"], "wider, line 1: not UTF-8 at byte 1; convert it first, .* iconv -f utf-16 "),
         (["--input", "packed"], "packed, line 1: not UTF-8 at byte 2; decompress it first, with gunzip"),
         (["w1", os.fsdecode(b"w1 \xe9")], "the text, line 2: not UTF-8 at byte 4"),
         (["w1", "--ensemble", "nowhere.pt"], "there is no checkpoint nowhere.pt"),
@@ -220,6 +243,7 @@ def test_bad_input_is_one_line(model, tmp_path, monkeypatch, more, words, refusa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin1").write_bytes("w1\nété\n".encode("latin-1").replace(b"\xe9t\xe9", b"w1 \xe9"))
     (tmp_path / "wide").write_bytes("w1\n".encode("utf-16"))
+    (tmp_path / "wider").write_bytes("\ufeffw1\n".encode("utf-16-be"))
     (tmp_path / "packed").write_bytes(gzip.compress(b"w1\n"))
     refusal(tool.main, *model, *more, match=words)
 

@@ -62,6 +62,7 @@ def test_few_segments_that_differ_are_no_evidence(files, differ, least):
 def test_five_lengths_with_as_many_segments_each():
     lines = [" ".join("a" * length) for length in range(1, 11)]
     assert [*adapter.buckets(None, lines, None)] == ["1–2", "3–4", "5–6", "7–8", "9–10"]
+    assert [*adapter.buckets(None, lines[::2], [1, 2, 4])] == ["1", "3–4", "5–9"]  # none has two words
 
 
 def test_a_single_seed_of_either_system_is_said():

@@ -22,6 +22,7 @@ from support import PROJECT
         (FileNotFoundError(2, "No such file", "a.pt"), "tool: a.pt: No such file"),
         (ModuleNotFoundError("…", name="matplotlib"), "tool: matplotlib is not installed: pip install matplotlib"),
         (ModuleNotFoundError("…", name="fairseq"), "tool: fairseq is not installed: pip install fairseq-fixed"),
+        (ModuleNotFoundError("…", name="sklearn"), "tool: sklearn is not installed: pip install scikit-learn"),
         (KeyboardInterrupt(), 130),
     ],
 )

@@ -51,4 +51,7 @@ def test_characters_that_the_font_lacks(tmp_path, capsys, kind):
         save(figure, path)
         save(new_figure(2, 2, "box"), tmp_path / f"y.{kind}")
     (line,) = capsys.readouterr().err.splitlines()
+    with pytest.warns(UserWarning, match="constrained_layout not applied"):  # others are passed on
+        (tiny := new_figure(0.1, 0.1)).subplots()
+        save(tiny, path)
     assert re.search(f"^{path}: .* 2 characters .*\ue001\ue002.*font.family", line) and path.exists()

@@ -51,6 +51,7 @@ def test_operations_of_branches(build, dictionary):
 
 def test_shown():
     assert shown(POINTS, {}) == (50 * 10 + 50 * 20, 7)
+    assert shown({50: POINTS[50], 150: POINTS[100]}, {}) == (50 * 10 + 100 * 20, 7)  # with another --log-interval
     late = {8000 + updates: values for updates, values in POINTS.items()}  # --continue-once
     assert shown(late, {8100: {"train_wall": 99.0}}) == shown(POINTS, {})  # with what its epoch had before
 

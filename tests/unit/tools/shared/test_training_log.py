@@ -25,6 +25,7 @@ def test_lines_of_a_real_log(tmp_path):
         "wps=0, ups=0, wpb=1630.9, bsz=161.4, num_updates=50, lr=0.0005, gnorm=nan, clip=56, train_wall=18, wall=20\n"
         "2026-11-21 07:23:17 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.613 | nll_loss 6.877 "
         "| ppl 117.52 | wps 11740.7 | wpb 1412.1 | bsz 157.1 | num_updates 100\n"
+        "epoch 001:     55 / 1042 loss=nan, num_updates=55, wall=22\n"
         '{"epoch": 1, "update": 0.1, "loss": "8.\n'
         '{"epoch": 1, "update": 0.1, "loss": "8.0", "num_updates": null}\n'
         "epoch 001:     60 / 1042 loss=10.748, num_updates=nan\n"
@@ -32,8 +33,9 @@ def test_lines_of_a_real_log(tmp_path):
     )
     path.write_bytes(b"\xff no UTF-8\n" + path.read_bytes())
     log = read_log(path)
-    assert [*log["train_inner"]] == [50]
-    assert log["train_inner"][50]["loss"] == 10.748 and math.isnan(log["train_inner"][50]["gnorm"])
+    assert [*log["train_inner"]] == [50, 55]
+    assert log["train_inner"][50]["loss"] == log["valid"][100]["training_loss"] == 10.748  # and not that of 55
+    assert math.isnan(log["train_inner"][50]["gnorm"])
     assert log["valid"][100]["ppl"] == 117.52 and math.isnan(log["valid"][100]["wall"])
 
 
@@ -42,7 +44,8 @@ def test_lines_that_were_cut_off_are_none(tmp_path):
     path, start = tmp_path / "train.log", "2026-07-01 09:00:00 | INFO | fairseq_cli.train | {'_name': None}\n"
     interval = "epoch 001:     50 / 1042 loss=10.7, num_updates=50, kappa_enc1=0.2500/0.7500, train_wall=18, wall=20\n"
     cut = interval.replace("=50,", "=60,").partition("/0.75")[0]
-    path.write_text(f"{interval}{cut}{start}epoch 001 | loss 9.1 | num_updates 55 | lr 0.00{start}")
+    epoch = "epoch 001 | loss 9.1 | num_updates 55 | lr 0.00"
+    path.write_text(f'{interval}{cut}{start}{epoch}{start}{{"epoch": 1, "l{start}')
     found = read_log(path)
     assert {kind: [*points] for kind, points in found.items()} == {"train_inner": [50]}
     assert found["train_inner"][50]["kappa_enc1"] == [0.25, 0.75]
@@ -57,6 +60,7 @@ def test_a_validation_on_the_training_set_is_no_epoch(fairseq_log, steps, tmp_pa
         log.write(validation.get(log_format, '{"epoch": 1, "train_loss": "1", "train_num_updates": "110"}\n'))
     found = read_log(tmp_path / "train.log")
     assert found["train"][110]["loss"] == steps["train"][110]["loss"] and found["valid on train"][110]["loss"] == 1
+    assert found["valid on train"][110]["training_loss"] == 8.5  # as for any other set
 
 
 @pytest.mark.parametrize(
