@@ -107,6 +107,7 @@ def both(*spoils):
 
 DATA = [
     (cut("train.src-tgt.src.bin", 100), f"train.src-tgt.src.bin has 50 of [0-9,]+ subwords: {AGAIN}"),
+    (written("valid.src-tgt.src.bin", b"\4\0" * 10**5), "valid.src-tgt.src.bin has 100,000 of [0-9,]+ subwords"),
     (written("valid.src-tgt.src.bin", b""), f"valid.src-tgt.src.bin has no sentences: {AGAIN}"),
     (removed("train.src-tgt.tgt.bin"), f"train.src-tgt.tgt.bin is missing: {AGAIN}"),
     (cut("valid.src-tgt.tgt.idx", 100), f"valid.src-tgt.tgt.idx .*is truncated .*: {AGAIN}"),
@@ -189,6 +190,7 @@ def test_held_out_sentences_in_two_files(data):
         ("1 32\n", "w1", 32, None),
         ("1 16\n", "w1", 16, "vectors of 16 numbers: give --encoder-embed-dim 16"),
         ("", "w1", 32, "vectors: fairseq skips the first line: begin it with the line WORDS WIDTH"),
+        (f"2 32\nword{' 0.5' * 32}\n", "w1", 32, None),
         ("1 32\n", "word", 32, "vectors has no word of the dictionary: give vectors of its subwords"),
     ],
 )
@@ -205,6 +207,8 @@ def test_vectors_of_the_target(data, tmp_path):
     (tmp_path / "vectors").write_text(f"1 32\nmore{' 0.5' * 32}\n")
     for width in (32, None):
         check_input(data, f"--decoder-embed-path {tmp_path}/vectors", decoder_embed_dim=width)
+    with pytest.raises(InputError, match="--encoder-embed-path .*vectors has no word of the dictionary"):
+        check_input(data, f"--encoder-embed-path {tmp_path}/vectors")
 
 
 def test_a_folder_with_two_pairs_of_languages(data):

@@ -45,6 +45,10 @@ INPUT = [
         f"--lr 1e-3,1e-4 {POLYNOMIAL} 9 --max-update 9",
         "--lr with 2 rates needs --lr-scheduler fixed, not polynomial_decay: give one",
     ),
+    *[
+        (f"--lr 1e-3,1e-4 --lr-scheduler {schedule}", f"needs --lr-scheduler fixed, not {schedule}: give one")
+        for schedule in ("cosine", "reduce_lr_on_plateau", "step")
+    ],
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
     ("--fp16 --amp", "--fp16 cannot be combined with --amp: omit one"),
     ("--fp16 --update-freq 2,1", "--fp16 with several .* --update-freq needs --fp16-scale-window: add one"),
@@ -70,6 +74,8 @@ INPUT = [
     ("--grouped-shuffling --distributed-world-size 2", "--grouped-shuffling leaves out the longest .*: omit it"),
     ("--combine-val --valid-subset valid,test", "--valid-subset valid,test: --combine-val reads valid, .*: omit one"),
     ("--max-valid-steps 3", "--max-valid-steps takes the shortest sentences, .*: use --valid-pairs"),
+    ("--label-smoothing 1", "--label-smoothing 1.0: give a number from 0 to below 1"),
+    ("--label-smoothing=-0.1", "--label-smoothing -0.1: give a number from 0 to below 1"),
     ("--label-smoothing 10", "--label-smoothing 10.0: give a number from 0 to below 1"),
     (
         "--patience 3 --save-interval 2 --save-interval-updates 2 --validate-interval-updates 3",
@@ -123,6 +129,8 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--patience 3 --save-interval-updates 2 --validate-interval-updates 4")
     check_input(copies, "--patience 3 --no-save --validate-interval-updates 4")
     check_input(copies, "--best-checkpoint-metric nll_loss --sentence-avg", criterion="cross_entropy")
+    check_input(copies, "--memory-efficient-fp16 --update-freq 2,1 --fp16-scale-window 2000")
+    check_input(copies, "--lr 0.25 --ema-seed-model not-read.pt", optimizer="sgd")
 
 
 NO_METRIC = "metric .*: --criterion cross_entropy has loss and ppl only: choose one"
@@ -136,6 +144,7 @@ GIVEN = [
     ({"words": "--eval-bleu", "eval_bleu_args": None}, "--eval-bleu-args None: give a JSON object"),
     ({"words": "--amp", "offload_activations": True}, NO_AMP),
     ({"memory_efficient_fp16": True}, "common.memory_efficient_fp16 has no effect without common.fp16=true: add it"),
+    ({"memory_efficient_bf16": True}, "common.memory_efficient_bf16 has no effect without common.bf16=true: add it"),
 ]
 
 

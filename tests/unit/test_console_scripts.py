@@ -59,6 +59,13 @@ def test_every_package_that_is_imported_is_required(given):
     assert imported - brought - {"prepare", "preparation"} <= {name.replace("-", "_") for name in required}
 
 
+def test_the_versions_that_are_required_are_those_that_are_tried(given):
+    tried = re.findall(r"python3\.(\d+):2\.(\d+)\.", (PROJECT / "tests/versions.sh").read_text(encoding="utf-8"))
+    pythons, torches = ([*map(int, numbers)] for numbers in zip(*tried))
+    assert given["python_requires"] == f">=3.{min(pythons)},<3.{max(pythons) + 1}"
+    assert f"torch>=2.{min(torches)}" in given["install_requires"]
+
+
 def test_the_extra_of_developers_has_the_others(given):
     """environment.sh notes these as installed with it."""
     extras = given["extras_require"]

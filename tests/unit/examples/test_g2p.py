@@ -49,6 +49,7 @@ def test_word_error_rate_alone(words):
     g2p("prepare", words, "fre", words / "raw")
     text = scored(words, "a b", "k a", "k", "o", "")
     assert "| word error rate |" in text.splitlines()[0] and " 40.00 |" in text and "sign test" not in text
+    assert "has 1 lines and " in scored(words, "a b", ok=False)
 
 
 def test_against_the_published_output(words):
@@ -59,6 +60,11 @@ def test_against_the_published_output(words):
     assert "| 20.00 | 60.00 | 2 better, 0 worse, p 0.5 |" in text
     assert "0 better, 1 worse, p 1 |" in scored(words, "a", "k", "k a", "u", "ɛ")
     assert "0 better, 0 worse, p 1 |" in scored(words, "a b", "k", "k a", "u", "ɛ")
+    (words / "results/g2p/fre").mkdir(parents=True)
+    (words / "fre.test.published-output.tsv").rename(words / "results/g2p/fre/test.tsv")  # as in their repository
+    (words / "raw/published.tsv").unlink()
+    g2p("prepare", words, "fre", 4, words / "raw")
+    assert (words / "raw/published.tsv").exists() and "sign test" not in scored(words, *RIGHT[:4]), "of fewer words"
 
 
 @pytest.mark.parametrize("theirs", [("i", "i"), ("o", "o")])

@@ -41,7 +41,8 @@ def test_validations_have_the_time_and_the_training_loss_of_their_updates(tmp_pa
     valid = "| INFO | valid | epoch 001 | valid on 'valid' subset | loss 4 | bleu 7.5 | num_updates 15\n"
     lines = [LINE.format(update=10, wall=20), LINE.format(update=20, wall=40).replace("loss=5", "loss=4"), valid]
     expected = {"update": 15, "epoch": 1, "seconds": 30, "loss": 4.0, "bleu": 7.5, "training_loss": 4.5}
-    assert course(tmp_path, lines)["validation"] == [expected]
+    found = course(tmp_path, lines)
+    assert found["validation"] == [expected] and found["updates"] == 20
 
 
 def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
@@ -51,8 +52,9 @@ def test_speed_is_the_median_and_the_last_reason_counts(tmp_path):
     devices = [f"training on {number} devices (GPUs/TPUs)\n" for number in (1, 4)]
     ends = [f"Stopping training due to num_updates: {n} >= max_update: {n}" for n in (50, 110)]
     ends += ["early stop since valid performance hasn't improved for last 10 runs"]
+    devices.append("num. shared model params: 31,541,248 (num. trained: 31,541,248)\n")
     found = course(tmp_path, [*devices, *lines, *(f"{end}\n" for end in ends)])
-    assert found["epochs"] == 2
+    assert found["epochs"] == 2 and found["parameters"] == 31_541_248
     assert found["processes"] == 4 and found["words_per_second"] == 100 and found["ended"] == ends[-1]
 
 
@@ -86,7 +88,8 @@ def test_a_run_has_one_corpus(tmp_path):
     record.begin(run, data, ["recipe.sh"])  # before it is prepared
     data.mkdir()
     (data / "dict.fr.txt").write_text("a 1\n")
-    for _ in range(2):
+    for line in ("first\n", "second\n"):
+        (data / "preprocess.log").write_text(line)  # fairseq-preprocess's, which is not what is trained on
         record.begin(run, data, ["recipe.sh"])
     for name, content in (("train.fr-en.fr.bin", "other text"), ("dict.fr.txt", "b 1\n")):  # one of both at a time
         (data / name).write_text(content)
@@ -174,10 +177,14 @@ def test_a_variable_that_is_not_utf8(tmp_path):
 
 
 def test_a_folder_with_a_bar_in_its_name(tmp_path):
+    """A score that is no number is kept as it is."""
     (tmp_path / "generate.log").touch()
-    table = "| system | BLEU |\n| --- | ---: |\n| a\\|b/generate.log | 12.34 |\n\n- BLEU: `x`\n"
+    table = (
+        "| system | BLEU | sign test |\n| --- | ---: | ---: |\n| a\\|b/generate.log | 12.34 | p 1 |\n\n- BLEU: `x`\n"
+    )
     (tmp_path / "score.txt").write_text(table)
-    assert record.scores(tmp_path) == {"BLEU": {"score": 12.34, "signature": "x"}}
+    bleu, test = {"score": 12.34, "signature": "x"}, {"score": "p 1", "signature": ""}
+    assert record.scores(tmp_path) == {"BLEU": bleu, "sign test": test}
 
 
 def test_damaged_files_of_a_run_are_one_line(tmp_path):
@@ -205,7 +212,8 @@ def test_the_commit_is_not_that_of_a_folder_around_it(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "PROJECT", tmp_path)
     assert re.fullmatch("[0-9a-f]{40}", record.commit())
     timed = "tests/benchmarks/results/cpu.json"  # the records of commands.py, which writes several one after the other
-    for name, dirty in (("page.md", ""), (timed, ""), ("file", " dirty [0-9a-f]{12}")):
+    trained = "examples/results/g2p.json"  # of train.py, as well
+    for name, dirty in (("page.md", ""), (timed, ""), (trained, ""), ("file", " dirty [0-9a-f]{12}")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
         subprocess.run(["git", "-C", tmp_path, "--git-dir=.git", "add", name], check=True)

@@ -149,9 +149,16 @@ def test_as_many_gpus_as_torch_can_use(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_step_that_has_handled_ctrl_c_ends_a_loop_of_the_shell():
-    words = [sys.executable, EXAMPLES / "shared/supervise.py", "bash", "-c", "exit 130"]
-    assert subprocess.run(words).returncode == -signal.SIGINT
+@pytest.mark.parametrize(
+    "script, status",
+    [
+        ("exit 130", -signal.SIGINT),  # a step that has handled Ctrl-C ends a loop of the shell
+        ("(sleep 0.1 &); sleep 0.3; exit 3", 3),  # an orphan that ends does not end the command
+    ],
+)
+def test_the_status_is_that_of_the_command(script, status):
+    words = [sys.executable, EXAMPLES / "shared/supervise.py", "bash", "-c", script]
+    assert subprocess.run(words).returncode == status
 
 
 def test_a_system_with_an_older_python_supervises(tmp_path):
@@ -164,17 +171,21 @@ def test_a_system_with_an_older_python_supervises(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_what_does_not_hear_sigterm_is_killed():
+@pytest.mark.parametrize("heard", ["", "echo heard >&2"])
+def test_what_does_not_end_at_sigterm_is_killed(heard):
+    """It gets one: a second one may interrupt what it does at its end."""
     script = "import supervise; supervise.SECONDS = 0.5; supervise.main()"
-    deaf = "read -r process < <(trap '' TERM; echo $BASHPID; while :; do sleep 0.1; done); echo $process"
+    deaf = f"read -r process < <(trap '{heard}' TERM; echo $BASHPID; while :; do sleep 0.1; done); echo $process"
     words = [sys.executable, "-c", script, "bash", "-c", deaf]
-    with subprocess.Popen(words, cwd=EXAMPLES / "shared", stdout=subprocess.PIPE, text=True) as supervised:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=EXAMPLES / "shared", **pipes) as supervised:
         process = int(supervised.stdout.readline())
         assert supervised.wait() == 0
         alive = not ended(process)
         if alive:
             os.kill(process, signal.SIGKILL)
-    assert not alive
+        said = supervised.stderr.read()
+    assert not alive and said.count("heard\n") == bool(heard)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_scan(packed, tmp_path):
 
 
 def test_scores(tmp_path):
-    texts = {"train.output": "a b,a", "test.output": "a b,b,a b c,c c c,c b a", "ours": "a b,a,a b c,,c b a"}
+    texts = {"train.output": "a b,a", "test.output": "a b,b,a b c,c c c,c b a", "ours": "a b ,a,a b c,,c b a"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text.replace(",", "\n") + "\n")
     assert "| 50.0 | 66.7 |" in sequences("score", tmp_path, tmp_path / "ours")
@@ -85,10 +85,11 @@ def test_refusals(words, said):
     [
         ("length.train.gz", gzip.compress(LINE * 2000)[:-9], "train.gz cannot be read: Compressed file ended"),
         ("length.train", LINE * 2000 + b"IN: a OUT: I_TU", "cut off in its last line"),
+        ("length.train", LINE + b"IN: a b\n" + LINE * 2000, "length.train, line 2 is not IN: … OUT: …: fetch"),
         ("length.train", b"", "length.train cannot be read: it is empty"),
         ("length.train", LINE * 1000, "1000 training pairs: fetch SCAN again"),
     ],
-    ids=["packed", "not packed", "empty", "a beginning"],
+    ids=["packed", "not packed", "no output", "empty", "a beginning"],
 )
 def test_a_file_that_is_cut_off_is_one_line(tmp_path, name, content, words):
     (tmp_path / "length.test").write_text("IN: a OUT: b\n")

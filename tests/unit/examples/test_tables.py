@@ -57,6 +57,8 @@ def test_the_matrix_of_a_group():
     (slow,) = [training for training in found if "--lr" in training.arguments]
     assert slow.name == "group.one.slow.1" and slow.variables == {"FAMILY": "one", "SEED": "1", "UPDATES": "9"}
     assert slow.arguments == ["--warmup-updates", "2", "--lr", "1"]
+    found = tables.trainings_of("group", {"group": {**GROUP, "families": ["one"], "seeds": [10, 9], "rows": [{}]}})
+    assert [training.name for training in found] == ["group.one.9", "group.one.10"]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,8 @@ def test_a_mirror_is_for_the_groups_that_have_one(tmp_path, monkeypatch):
         assert variables.get("MIRROR") == (folder and str(tmp_path / folder)) and variables["GPUS"] == "0"
     monkeypatch.setenv("GPUS", "1")
     assert tables.trainings_of("group", {"group": GROUP})[0].command(None)[0]["GPUS"] == "1"
+    own = {**GROUP, "variables": {"GPUS": "2"}}  # a row's own count
+    assert tables.trainings_of("group", {"group": own})[0].command(None)[0]["GPUS"] == "2"
 
 
 def test_a_reader_that_goes_away_ends_the_list_of_trainings():

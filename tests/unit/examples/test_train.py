@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import signal
 import sys
 
 import pytest
@@ -69,6 +70,20 @@ def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
     assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
 
 
+def test_the_log_of_an_attempt_before_stays(tmp_path, monkeypatch):
+    (tmp_path / "row.1.log").write_text("the reason why it failed\n")
+    training = argparse.Namespace(name="row.1", run=tmp_path / "row.1", command=lambda mirror: ({}, ["a.sh"]))
+    monkeypatch.setattr(train.subprocess, "Popen", lambda *words, **how: argparse.Namespace(pid=0))
+    assert train.Running(training, None, None).log.read_text() == "the reason why it failed\n"
+
+
+def test_nohup(monkeypatch):
+    heard, ignored = [], {signal.SIGHUP: signal.SIG_IGN}
+    monkeypatch.setattr(train.signal, "getsignal", ignored.get)
+    monkeypatch.setattr(train.signal, "signal", lambda number, handler: heard.append(number))
+    assert train.train([], 2, None) == 0 and heard == [signal.SIGINT, signal.SIGTERM]
+
+
 def test_an_empty_variable_is_not_set(monkeypatch):
     """As after `export GPUS=`: a recipe would take all GPUs for each training."""
     for name in HOW:
@@ -79,6 +94,8 @@ def test_an_empty_variable_is_not_set(monkeypatch):
 
 def test_the_last_report_is_shown(tmp_path):
     job = argparse.Namespace(training=argparse.Namespace(name="row.1"), log=tmp_path / "row.1.log")
+    job.log.write_text("# prepare\n\n# train\n")
+    assert train.Running.progress(job) == "row.1: train"
     reports = ("10 of 90: loss 3, 100 words/s, 1 s", "20 of 90: loss 2, 200 words/s, 2 s", "20 of 90: valid loss 4.5")
     job.log.write_text("".join(f"update {report}\n" for report in reports))
     assert train.Running.progress(job) == "row.1: 20 of 90, 200 words/s, valid 4.5"
@@ -92,18 +109,28 @@ def test_the_last_report_is_shown(tmp_path):
 def test_a_pattern_names_trainings(monkeypatch, capsys):
     row = {"recipe": "a.sh", "families": ["one", "other"], "seeds": [1, 2]}
     monkeypatch.setattr(train, "read_table", lambda: {"group": {"rows": [row]}})
-    monkeypatch.setattr(sys, "argv", ["train.py", "group.o*r.1", "--list"])
+    monkeypatch.setattr(sys, "argv", ["train.py", "group.o*r.1", "group.one.2", "--list"])
     train.main()
-    assert capsys.readouterr().out.startswith("to do group.other.1: ")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("to do group.other.1: ") and second.startswith("to do group.one.2: ")
 
 
-@pytest.mark.parametrize("given", [["--jobs", "0"], ["--mirror", "/no/where"]])
-def test_arguments_that_train_nothing_are_refused(monkeypatch, capsys, given):
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (["g2p", "--jobs", "0"], "--jobs 0: "),
+        (["g2p", "--mirror", "/no/where"], "--mirror /no/where: "),
+        (["g2p", "g2q"], "g2q: neither a group"),
+        ([], "name a group"),
+    ],
+)
+def test_arguments_that_train_nothing_are_refused(monkeypatch, capsys, given, words):
+    """Without a name it would train all groups, for weeks."""
     monkeypatch.setattr(train, "train", lambda *arguments: 0)
-    monkeypatch.setattr(sys, "argv", ["train.py", "g2p", *given])
+    monkeypatch.setattr(sys, "argv", ["train.py", *given])
     with pytest.raises(SystemExit) as refused:
         train.main()
-    assert refused.value.code == 2 and f"{' '.join(given)}: " in capsys.readouterr().err
+    assert refused.value.code == 2 and words in capsys.readouterr().err
 
 
 def test_a_damaged_record_does_not_count_as_done(tmp_path, monkeypatch):

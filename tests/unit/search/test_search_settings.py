@@ -43,6 +43,8 @@ def test_a_recipe_keeps_what_fairseq_generate_searched_with(tmp_path):
     search_settings.main([str(tmp_path / "search.json"), *options.split()])
     kept = {"beam": 1, "lenpen": 0.6, "lenpen_form": "vaswani", "max_len_a": 1, "max_len_b": 10}
     assert kept_settings(tmp_path) == kept
+    search_settings.main([str(tmp_path / "search.json"), "--lenpen", "-10"])
+    assert kept_settings(tmp_path)["lenpen"] == -10
     search_settings.main([str(tmp_path / "search.json")])
     names = "beam", "lenpen", "max_len_a", "max_len_b"
     of_fairseq = {name: getattr(GenerationConfig, name) for name in names} | {"lenpen_form": "fairseq"}
@@ -101,7 +103,7 @@ def test_n_best_of_the_beam_that_is_used(run, capsysbinary):
 OTHERS = '[4]|4|{|{"beam": true}|{"other": 1}|{"beam": 0, "max_len_b": -1}|{"lenpen": Infinity}|{"max_len_b": 0}'
 
 
-@pytest.mark.parametrize("text", ["", *OTHERS.split("|"), f'{{"beam": {"9" * 400}}}', "[" * 99999])
+@pytest.mark.parametrize("text", ["", *OTHERS.split("|"), '{"max_len_a": -1}', f'{{"beam": {"9" * 400}}}', "[" * 99999])
 def test_a_file_of_another_kind_is_refused(run, text, capsys):
     """test_translator.py has more numbers."""
     path, data = run

@@ -35,7 +35,9 @@ def test_lines_and_results_go_together(files):
     assert len({*together}) >= 4
     with pytest.raises(TypeError, match=r"translate\(\[text\]\)"):
         translator.translate("w1 w2")
-    assert translator.translate([]) == [] and translator.translate(TEXTS, batch_size=2) == together
+    assert translator.translate([]) == [] and translator.translate(TEXTS, max_tokens=2) == together
+    counts = []
+    assert translator.translate(TEXTS, batch_size=2, advance=counts.append) == together and counts == [2, 2, 1]
 
 
 def test_scores(files):
@@ -201,7 +203,10 @@ def test_several_processes(files, monkeypatch):
     limits = lambda rows, _, limit: [[{"tokens": row, "score": torch.tensor(1.0 * limit)}] for row in rows]  # noqa: E731
     monkeypatch.setattr(several, "beam_search", limits)
     assert several.search(["w1"] * 30)[0][0].score == pytest.approx(2000 / math.log(2)), "of 6,000 subwords for all"
-    assert Translator(path, device="meta", processes=4).processes == 1, "as on a GPU, which a fork cannot use"
+    meta = Translator(path, device="meta", processes=4)
+    assert meta.processes == 1, "as on a GPU, which a fork cannot use"
+    (batch,) = meta.batches(meta.task.build_dataset_for_inference([torch.tensor([5, 2])], [2]))
+    assert batch["net_input"]["src_tokens"].is_meta
     monkeypatch.setattr("user_dir.serving.translator.sys", argparse.Namespace(platform="darwin"))
     assert Translator(path, processes=4).processes == 1
 

@@ -31,10 +31,14 @@ def test_no_thread_loads_while_python_ends():
     assert not batches._consumer.is_alive() and time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("parent, asked", [("fairseq-train", [signal.SIGKILL]), (None, [])])
-def test_a_process_ends_with_the_one_that_spawned_it(monkeypatch, parent, asked):
+@pytest.mark.parametrize(
+    "run, parent, asked",
+    [("", "fairseq-train", [signal.SIGKILL]), ("1", None, [signal.SIGKILL]), ("", None, [])],
+    ids=["spawned", "torchrun's", "alone"],
+)
+def test_a_process_ends_with_the_one_that_started_it(monkeypatch, run, parent, asked):
     found = []
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setattr(distributed, "is_torchelastic_launched", lambda: bool(run))
     monkeypatch.setattr(multiprocessing, "_prctl_pr_set_pdeathsig", found.append)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)

@@ -325,6 +325,9 @@ def test_training_without_an_optimizer_for_branch_weights_is_refused(build):
     model.set_num_updates(1)  # not while training
     with pytest.raises(ValueError, match="--optimizer fused_adam"):
         model.train().set_num_updates(1)
+    build("weighted_transformer_base").train().set_num_updates(1)  # a checkpoint's, before there is an optimizer
+    with pytest.raises(ValueError, match="--optimizer fused_adam"):
+        build("weighted_transformer_base").train().set_num_updates(0)
 
 
 def test_a_second_derivative_is_refused():
