@@ -110,7 +110,7 @@ def test_a_mirror_is_for_the_groups_that_have_one(tmp_path, monkeypatch):
         assert variables.get("MIRROR") == (folder and str(tmp_path / folder)) and variables["GPUS"] == "0"
     monkeypatch.setenv("GPUS", "1")
     assert tables.trainings_of("group", {"group": GROUP})[0].command(None)[0]["GPUS"] == "1"
-    own = {**GROUP, "variables": {"GPUS": "2"}}  # a row's own count
+    own = {**GROUP, "variables": {"GPUS": "2"}}  # the group's own count
     assert tables.trainings_of("group", {"group": own})[0].command(None)[0]["GPUS"] == "2"
 
 

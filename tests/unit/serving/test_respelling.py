@@ -40,14 +40,13 @@ def respelled(tmp_path):
         (LOWER + "“”", "a „b“", "a “b“"),
         (LOWER + LOWER.upper(), "ﬁn ſo ß", "fin so ss"),
         (LOWER + "1!", "ﬁn １！", "fin 1!"),
-        (LOWER + "4", "a ४ ٤", "a 4 4"),
+        (LOWER + "4", "a ४ ٤ ৪ ۴", "a 4 4 4 4"),
         (LOWER + "४", "a 4", "a ४"),
-        (LOWER + "4", "a ৪ ۴", "a 4 4"),
         (LOWER + "/", "℀ ½", "a/c ½"),  # in several tokens
         ("क्या", "क्\u200dया", "क्या"),  # without the joiner
         ("बाजार", "बाज\u093cार", "बाजार"),  # without the dot
-        ("कय", "क्य", "क्य"),  # nor without the virama
         ("बज", "बाज", "बाज"),  # never without a vowel that is written out
+        ("कय", "क्य", "क्य"),  # nor without the virama
         ("السلام", "السَّلامُ", "السلام"),
         ("замок", "за\u0301мок", "замок"),
         ("❤", "❤\ufe0f", "❤"),

@@ -54,7 +54,7 @@ def test_columns(family):
     """They do not depend on the batch: one sentence, a few of like lengths, all with padding on both sides."""
     translator = Translator(OLD / f"{family}.pt", data=OLD / "data-bin", device="cpu")
     dataset = load_sentences(translator, "test")
-    translator.task.target_dictionary.symbols[dataset[0]["target"][0]] = "!"  # unlike the source's, which is the same
+    translator.task.target_dictionary.symbols[dataset[0]["target"][0]] = "!"  # else both dictionaries are alike
     assert len({*dataset.src_sizes}) > 3 and len({*dataset.tgt_sizes}) > 3
     expected = by_loop(translator, dataset)
     for batches in ({"batch_size": 1}, {"max_tokens": 40}, {}):

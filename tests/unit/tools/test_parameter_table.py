@@ -73,7 +73,7 @@ def test_cost(capsys, monkeypatch):
 
 
 def test_cost_of_the_papers_updates(monkeypatch):
-    """Ahmed et al. 2017, section 4: 60,000 and, of big models, 250,000; in sentences of 25."""
+    """Ahmed et al. 2017, section 4: 60,000 and, of big models, 250,000. Sentences of 25 are our choice."""
     monkeypatch.setattr(tool, "build", lambda *_: None)
     monkeypatch.setattr(tool, "operations", lambda model, source, target: source * target)
     rows = [row for row in TABLES["ahmed-depth"] if row.family == "weighted_transformer"]

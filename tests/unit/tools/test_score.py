@@ -262,8 +262,10 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     path = files.plain(0.2, 1)
     score.main([str(path), "--reference", str(files.reference), "--record", str(record)])
     sacrebleu = float(cells(capsys.readouterr().out, path)[0])
-    assert '\n  {"update": 100, "loss": 7.5}\n' in record.read_text()  # a line for each validation
-    written = json.loads(record.read_text())
+    text = record.read_text(encoding="utf-8")
+    assert '\n  {"update": 100, "loss": 7.5}\n' in text  # a line for each validation
+    assert '"command": "κ"' in text  # as people read it, and no escape
+    written = json.loads(text)
     assert written["seed"] == 1 and written["scores"]["sacreBLEU"] == {"score": 1.5}
     added = written["scores"][f"sacreBLEU of {path.name}"]
     assert added["score"] == sacrebleu > 10 and added["signature"].startswith("BLEU|nrefs:1|")

@@ -32,13 +32,13 @@ def test_no_thread_loads_while_python_ends():
 
 
 @pytest.mark.parametrize(
-    "run, parent, asked",
-    [("", "fairseq-train", [signal.SIGKILL]), ("1", None, [signal.SIGKILL]), ("", None, [])],
+    "launched, parent, asked",
+    [(False, "fairseq-train", [signal.SIGKILL]), (True, None, [signal.SIGKILL]), (False, None, [])],
     ids=["spawned", "torchrun's", "alone"],
 )
-def test_a_process_ends_with_the_one_that_started_it(monkeypatch, run, parent, asked):
+def test_a_process_ends_with_the_one_that_started_it(monkeypatch, launched, parent, asked):
     found = []
-    monkeypatch.setattr(distributed, "is_torchelastic_launched", lambda: bool(run))
+    monkeypatch.setattr(distributed, "is_torchelastic_launched", lambda: launched)
     monkeypatch.setattr(multiprocessing, "_prctl_pr_set_pdeathsig", found.append)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)

@@ -53,5 +53,5 @@ def test_characters_that_the_font_lacks(tmp_path, capsys, kind):
     (line,) = capsys.readouterr().err.splitlines()
     with pytest.warns(UserWarning, match="constrained_layout not applied"):  # others are passed on
         (tiny := new_figure(0.1, 0.1)).subplots()
-        save(tiny, path)
+        save(tiny, tmp_path / f"z.{kind}")
     assert re.search(f"^{path}: .* 2 characters .*\ue001\ue002.*font.family", line) and path.exists()
