@@ -99,7 +99,9 @@ def test_branches(build):
         other = build("weighted_transformer_base", branched_attention=where)
         assert {name.split(".")[2] for name in branched_blocks(other.decoder)} == attentions
     assert model.branch_training.simplex
-    assert not build("weighted_transformer_base", branch_weights="softmax").branch_training.simplex
+    free = build("weighted_transformer_base", branch_weights="softmax")
+    assert not free.branch_training.simplex
+    assert all((block.kappa < 0).all() for block in branched_blocks(free).values())  # log 1/M
     for block in branched_blocks(model).values():
         for weights in block.kappa_alpha():
             assert weights.tolist() == [0.25] * 4

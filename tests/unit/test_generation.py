@@ -225,11 +225,12 @@ def alignments(found):
     return [h["alignment"] for hypotheses in found for h in hypotheses]
 
 
-KEPT = {  # and where a branched encoder layer has such dropout
-    "TransformerEncoderLayerBase": {"activation_dropout_module", "residual_dropout_module"},
-    "MultiheadAttention": {"dropout_module"},
-    "TransformerDecoder": set(),
-    "TransformerDecoderLayerBase": set(),
+OF_LAYERS, OF_WEIGHTS = {"activation_dropout_module", "residual_dropout_module"}, {"dropout_module"}
+KEPT = {  # and where branched self-attention of an encoder, and encoder–decoder attention, have such dropout
+    "TransformerEncoderLayerBase": (OF_LAYERS, set()),
+    "MultiheadAttention": (OF_WEIGHTS, OF_WEIGHTS),
+    "TransformerDecoder": (set(), set()),
+    "TransformerDecoderLayerBase": (set(), OF_LAYERS),
 }
 
 
@@ -237,17 +238,17 @@ KEPT = {  # and where a branched encoder layer has such dropout
 def test_dropout_is_retained_by_fairseqs_names(build, kept):
     """--retain-dropout-modules."""
 
-    def retained(arch):
-        model = build(arch, dropout=0.1)
+    def retained(arch, **options):
+        model = build(arch, dropout=0.1, **options)
         dropouts = {name: module for name, module in model.named_modules() if isinstance(module, FairseqDropout)}
         for name, module in dropouts.items():
             module.make_generation_fast_(name, retain_dropout=True, retain_dropout_modules=[kept])
         return {name for name in dropouts if dropouts[name].apply_during_inference}
 
     assert retained("vaswani_transformer_base") == retained("transformer") != set()
-    branched = "encoder.layers.0.self_attn."
-    found = retained("weighted_relative_transformer_base")
-    assert {name.removeprefix(branched) for name in found if name.startswith(branched)} == KEPT[kept]
+    found = retained("weighted_relative_transformer_base", branched_attention="both")
+    for branched, expected in zip(("encoder.layers.0.self_attn.", "decoder.layers.0.encoder_attn."), KEPT[kept]):
+        assert {name.removeprefix(branched) for name in found if name.startswith(branched)} == expected
 
 
 @every_family

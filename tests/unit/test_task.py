@@ -254,6 +254,8 @@ def test_the_other_direction_is_refused(new_task):
     for dictionaries in (state["dictionaries"], ["of fr", "of en"]):
         with pytest.raises(InputError, match="the model translates fr to en: add -s fr -t en"):
             new_task(source_lang="en", target_lang="fr").load_state_dict({**state, "dictionaries": dictionaries})
+    paraphrases = new_task(source_lang="en", target_lang="en")  # which has one direction only
+    paraphrases.load_state_dict(paraphrases.state_dict())
 
 
 def test_a_checkpoint_needs_no_file_of_embeddings(new_task):
@@ -309,10 +311,11 @@ def test_empty_constraints_are_left_out(new_task):
 
 
 def test_translations_in_other_scripts_than_moses_knows(new_task):
-    """--tokenizer moses, for fairseq-generate's D- lines."""
+    """--tokenizer moses, for fairseq-generate's D- lines, and by the rules of the target language."""
     task = new_task(source_lang="en", target_lang="hi")
-    moses = task.build_tokenizer(argparse.Namespace(tokenizer="moses", source_lang="en", target_lang="hi"))
-    assert moses.decode("वह आता है ।") == "वह आता है।"
+    for language, tokens, text in (("hi", "वह आता है ।", "वह आता है।"), ("fr", "l' homme", "l'homme")):
+        moses = task.build_tokenizer(argparse.Namespace(tokenizer="moses", source_lang="en", target_lang=language))
+        assert moses.decode(tokens) == text
     assert task.build_tokenizer(argparse.Namespace(tokenizer=None)) is None
 
 

@@ -44,7 +44,7 @@ SEEDS = {
 }
 LEFT_TO_FAIRSEQ = {
     "sampling": {"sampling": True},
-    "length of the source": {"match_source_len": True},
+    "length of the source": {"match_source_len": True, "max_len_b": 0},  # which has no effect then
     "diverse beams": {"diverse_beam_groups": 4},  # in larger groups fairseq continues hypotheses after </s>
     "forced prefix": {"prefix": torch.tensor([[5, 6], [7, PAD], [8, 9], [5, 6], [PAD, PAD]])},
     "as many beams as words": {"beam": 40},
@@ -263,6 +263,10 @@ def test_a_decoder_that_reads_all_words_is_left_to_fairseq(models, both):
     assert_same(*both([model], left=True))
     model.decoder.__class__ = type("Normalised", (ours,), {})  # which only builds other modules
     assert_same(*both([model]))
+    for call in ("extract_features", "extract_features_scriptable"):  # which may read them, too
+        own = {call: lambda *args, call=call, **kwargs: getattr(ours, call)(*args, **kwargs)}
+        model.decoder.__class__ = type("Own", (ours,), own)
+        assert_same(*both([model], left=True))
 
 
 def test_dropout_that_is_retained_is_left_to_fairseq(models, both):
@@ -292,6 +296,7 @@ def test_equal_scores_are_ordered_as_by_fairseq(models, both):
     (model,) = models()
     for table in (model.decoder.output_projection.weight.data, model.decoder.embed_tokens.weight.data):
         table[5::2] = table[4::2]
+        table[PAD] = table[4]  # and is no word
     found, expected = both([model])
     assert_same(found, expected)
     assert any({4, 5} & {word} for hypothesis in words(found) for word in hypothesis)

@@ -17,7 +17,7 @@ from torch import distributed
 
 from user_dir import registration
 from user_dir.errors import InputError
-from user_dir.training.last_checkpoint import prepare_last_checkpoint
+from user_dir.training.last_checkpoint import batches, prepare_last_checkpoint
 
 DEFAULTS = {"reset_dataloader": False, "no_last_checkpoints": False}
 
@@ -35,14 +35,18 @@ def state(updates, processes=1, place=None, **dataset):
 def prepare(tmp_path, monkeypatch):
     """prepare(**options): prepares a training from the last checkpoint of `tmp_path`; returns its path.
 
-    Its processes find what this one finds, and others what `elsewhere` says.
+    Its processes find what this one finds, and others, which are the first ones where `rank` is not 0, what `elsewhere`
+    says.
     """
 
-    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1, elsewhere=(), **given):
+    def prepare(restore_file="checkpoint_last.pt", task=None, processes=1, elsewhere=(), rank=0, **given):
+        def gather(objects, own):
+            objects[:] = [*elsewhere, *objects] if rank else [*objects, *elsewhere]
+
         monkeypatch.setattr(distributed, "is_initialized", lambda: processes > 1)
-        monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+        monkeypatch.setattr(distributed, "get_rank", lambda: rank)
         monkeypatch.setattr(distributed, "get_world_size", lambda: processes)
-        monkeypatch.setattr(distributed, "all_gather_object", lambda objects, own: objects.extend(elsewhere))
+        monkeypatch.setattr(distributed, "all_gather_object", gather)
         options = {"save_dir": str(tmp_path), "restore_file": restore_file, **DEFAULTS, **given}
         prepare_last_checkpoint(argparse.Namespace(**options), task)
         return tmp_path / "checkpoint_last.pt"
@@ -61,7 +65,7 @@ def saved(tmp_path):
 
 
 @pytest.mark.parametrize("part", [0, 1, 2, 100, 0.5, -1, "zeros", "a hole", "tried again"])
-def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
+def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part, caplog):
     part = int(part * len(saved)) if isinstance(part, float) else part
     hole = saved[:-200] + bytes(100) + saved[-100:]  # in the table of contents
     damaged = {"zeros": bytes(len(saved)), "a hole": hole, "tried again": saved[:100] + saved}.get(part) or saved[:part]
@@ -69,6 +73,7 @@ def test_half_of_it_is_replaced_by_the_newest(saved, prepare, tmp_path, part):
     before = set(tmp_path.iterdir())
     assert prepare().read_bytes() == saved
     assert set(tmp_path.iterdir()) == before
+    assert "checkpoint_last.pt was missing or half written, as after a crash; it is now a copy of " in caplog.text
 
 
 @pytest.mark.parametrize("name", ["checkpoint3", "checkpoint_3_30", "checkpoint_best", "checkpoint.best_loss_4.500"])
@@ -132,6 +137,16 @@ def test_a_host_without_the_file(prepare, tmp_path):
     prepare(processes=2, elsewhere=[("/the/other/name/of/checkpoint_last.pt", None)])
 
 
+def test_the_first_process_repairs_and_reads_for_all(prepare, tmp_path):
+    """Each of the others would write the same file again; and those that converted nothing would see other data."""
+    torch.save(state(3), tmp_path / "checkpoint1.pt")
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
+    task = types.SimpleNamespace(get_batch_iterator=len)
+    found = str(tmp_path / "checkpoint_last.pt"), batches(3, {})
+    last = prepare(task=task, processes=2, rank=1, elsewhere=[found])
+    assert last.read_bytes() == b"PK" and task.get_batch_iterator is not len
+
+
 def iterator(pairs, processes=1, size=1, rank=0):
     """A process's batches of this size, of so many pairs in their own order."""
     sampler = [[*range(first, first + size)] for first in range(0, pairs, size)]
@@ -156,7 +171,9 @@ def resumed(prepare, place, *batches, **options):
     ("before", "batches", "processes", "again"),
     [(2, 6, 1, 0), (1, 6, 2, 0), (4, 1, 2, 0), (2, 5, 3, 1), (2, 6, 2, 0), (2, 0, 1, 0), (1, 0, 2, 0)],
 )
-def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path, before, batches, processes, again):
+def test_other_processes_continue_with_the_data_that_come_next(
+    prepare, tmp_path, caplog, before, batches, processes, again
+):
     """The checkpoint of an epoch of 24 batches in their own order; `again` are seen twice. The file is only read."""
     first = [iterator(24, before, 1, rank) for rank in range(before)]
     passed, place = seen(first, batches), first[0].state_dict()
@@ -165,12 +182,14 @@ def test_other_processes_continue_with_the_data_that_come_next(prepare, tmp_path
     rest = seen([resumed(prepare, place, 24, processes, 1, rank, processes=processes) for rank in range(processes)])
     assert sorted(set(passed) | set(rest)) == list(range(24)) and len(passed) + len(rest) == 24 + again
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
+    said = f"{before} processes trained up to batch {batches * before} of an epoch; now {processes} continue, with "
+    assert (f"{said}batches of the same size" in caplog.text) == (before != processes)
 
 
 @pytest.mark.parametrize("before, now", [((1, 10), (2, 5)), ((2, 5), (1, 10)), ((1, 10), (1, 20)), ((1, 20), (1, 5))])
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 @pytest.mark.parametrize("limit", ["max_tokens", "batch_size"])
-def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, before, now, share, limit):
+def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path, caplog, before, now, share, limit):
     """An epoch has 240 pairs of one token; up to a round of the larger batches. (They are in another order, too.)"""
     first = [iterator(240, *before, rank) for rank in range(before[0])]
     passed, place = seen(first, int(share * 240 / before[0] / before[1])), first[0].state_dict()
@@ -178,6 +197,7 @@ def test_batches_of_another_size_continue_after_as_many_pairs(prepare, tmp_path,
     options = {"processes": now[0], limit: now[1]}
     rest = seen([resumed(prepare, place, 240, *now, rank, **options) for rank in range(now[0])])
     assert rest and 240 <= len(passed) + len(rest) <= 240 + max(math.prod(before), math.prod(now))
+    assert "continue, with batches of another size" in caplog.text
 
 
 @pytest.mark.parametrize(("done", "passes"), [(0, 4), (1, 4), (3, 2), (7, 4), (6, 3), (9, 5)])

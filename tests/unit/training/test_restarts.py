@@ -141,6 +141,7 @@ def test_the_best_value_of_other_data(new_task, options):
 def test_a_checkpoint_says_how_its_best_value_was_measured(new_task, options):
     """Else a training that continues with other data could not tell."""
     task = new_task()
+    assert task.get_checkpoint_dict() == {}  # of a program that trains
     task.cfg, task.datasets = options(), {"valid": Pairs()}
     assert {**LOSS, "smoothing": None}.items() <= task.get_checkpoint_dict()["CheckedTranslationTask"].items()
 

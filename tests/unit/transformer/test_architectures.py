@@ -106,12 +106,13 @@ def test_an_option_that_would_keep_its_default_is_refused():
     @dataclass
     class WindowConfig(VariantConfig):
         decoder_window: int = option(0, "the number of positions that the decoder sees")
+        quant_noise_window: int = option(0, "the number of positions between two with noise")
 
-    with pytest.raises(InputError, match="--decoder-window: fairseq takes .*: choose another name"):
+    with pytest.raises(InputError, match="--decoder-window, --quant-noise-window: fairseq takes .*: choose another"):
         add_family("window_transformer", Family({}), type("Window", (TransformerModel,), {"config": WindowConfig}))
 
 
-@pytest.mark.parametrize("name", ["transformer_align", "vaswani_transformer"])
+@pytest.mark.parametrize("name", ["transformer_align", "transformer_wmt_en_de", "vaswani_transformer"])
 def test_a_name_that_is_taken_is_refused(name):
     """fairseq keeps the first model of a name without a word, and would train that one."""
     before = FAMILIES.copy(), {*ARCH_CONFIG_REGISTRY}
