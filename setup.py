@@ -39,7 +39,7 @@ setup(
         "sentencex>=1.0.32,<2",  # splits a line into its sentences before it is translated
         "sacrebleu>=2.6,<3",  # scores
         "matplotlib>=3.8,<4",  # draws for user_dir.tools.plot_… and compare
-        "scipy>=1.8,<2",  # Welch's t-test; fairseq brings it
+        "scipy>=1.11,<2",  # t-tests with intervals; fairseq brings it
         "pypi-simple>=1.8,<2",  # finds a corpus that a package index holds
         "requests>=2.20,<3",  # downloads, and resumes a broken download
         "tqdm>=4.60,<5",  # progress bars

@@ -2,13 +2,14 @@
 
     python examples/tables.py            # all pages
     python examples/tables.py --check    # writes nothing, and fails if a page is older than its records
+    python examples/tables.py --difference multi30k.fr.weighted_transformer multi30k.fr.vaswani_transformer
 
 A row has the mean over seeds ± the sample standard deviation; scores that are not numbers are shown for each seed
 where they differ. Besides the scores of a record there are the lowest validation loss, and the number of updates after
 which it was as low as the first row's lowest with the same seed. A difference is from the first row with the same data,
-over the seeds that both have; p is of a paired t-test over them. The table "families" has a row for each family, and a
-column for each `front_page` entry of a group, with the last of its scores. The table "commands" has the records of
-tests/benchmarks/commands.py.
+over the seeds that both have; ± 95% is its 95% confidence interval and p its p-value, both by a paired t-test over
+those seeds. The table "families" has a row for each family, and a column for each `front_page` entry of a group, with
+the last of its scores. The table "commands" has the records of tests/benchmarks/commands.py.
 """
 
 import pathlib
@@ -31,6 +32,7 @@ BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LOSS = "lowest validation loss"
 REACHED = "updates to the first row's loss"  # the lowest one
 SPEEDS = "tests/benchmarks/results"
+DIFFERENCE = "difference ± 95%, p"
 EMPTY = "No training of this table has ended yet.\n"
 
 
@@ -44,7 +46,7 @@ def table(group: str, groups: dict[str, dict], results: pathlib.Path) -> str:
     found = {name: [value for record in every if (value := score(record, name)) != ""] for name in described["scores"]}
     names = [name for name, values in found.items() if values or name == REACHED]
     numbers = {name for name in names if found[name] and isinstance(found[name][0], float)}
-    compared = [column for name in names for column in ([name, "difference, p"] if name in numbers else [name])]
+    compared = [column for name in names for column in ([name, DIFFERENCE] if name in numbers else [name])]
     head, lines = ["training", "seeds", "updates", *compared, *["published"] * bool(published)], []
     keys = [key for _, key in records]  # rows with the same published figure stand together
     for (row, key), seeds in sorted(records.items(), key=lambda item: keys.index(item[0][1])):
@@ -138,7 +140,7 @@ def data_of(seeds: list[dict]) -> str | None:
 
 
 def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> str:
-    """Ours minus theirs in the score called `name`, over the seeds of both, and p if there are several; or ""."""
+    """Ours minus theirs in the score called `name`, over the seeds of both, ± its margin and p if several; or ""."""
     scores = [{record["seed"]: score(record, name) for record in side} for side in (ours, theirs)]
     by_seed = [{seed: value for seed, value in side.items() if isinstance(value, float)} for side in scores]
     common = by_seed[0].keys() & by_seed[1].keys()
@@ -146,8 +148,29 @@ def difference(name: str, ours: list[dict], theirs: list[dict], digits: int) -> 
         return ""
     one, other = ({seed: side[seed] for seed in common} for side in by_seed)
     gain = f"{statistics.mean(one.values()) - statistics.mean(other.values()):+.{digits}f}".replace("-", "−")
-    p = paired(one, other)
-    return gain if p is None else f"{gain}, {p_value(p)}"
+    test = paired(one, other)
+    return f"{gain} ± {test.margin:.{digits}f}, {p_value(test.p)}" if test else gain
+
+
+def differences(row: str, other: str, results: pathlib.Path = RESULTS) -> str:
+    """The Markdown table of a row's differences from another of the same data, in all their scores that are numbers.
+
+    Raises:
+        InputError: if a row has no records, or they are of different data
+    """
+    sides = []
+    for name in (row, other):
+        files = [file for file in sorted(results.glob("*.json")) if file.stem.rpartition(".")[0] == name]
+        if not files:
+            raise InputError(
+                f"{name} has no records in {results}: name a training of train.py --list, without its seed"
+            )
+        sides.append([*map(read_record, files)])
+    ours, theirs = sides
+    if data_of(ours) != data_of(theirs):
+        raise InputError(f"{row} and {other} are of different data: name rows of one table")
+    lines = [[name, difference(name, ours, theirs, 3 if name == LOSS else 2)] for name in (LOSS, *ours[0]["scores"])]
+    return markdown(["score", DIFFERENCE], [line for line in lines if line[1]])
 
 
 def reached(ours: list[dict], theirs: list[dict]) -> str:
@@ -197,13 +220,19 @@ def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
 def main() -> None:
     parser = new_parser("tables.py", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
-    check = parser.parse_args().check
+    parser.add_argument(
+        "--difference", nargs=2, metavar=("ROW", "FROM"), help="print one row's difference from another"
+    )
+    args = parser.parse_args()
+    if args.difference:
+        print(differences(*args.difference))
+        return
     pages = outdated()
     for page, made in pages.items():
-        if not check:
+        if not args.check:
             write_text(page, made)
             print(page.relative_to(PROJECT))
-    if check and pages:
+    if args.check and pages:
         names = ", ".join(str(page.relative_to(PROJECT)) for page in pages)
         sys.exit(f"tables.py: {names}: older than the records; run python examples/tables.py")
 

@@ -17,6 +17,10 @@ paired               the same by the paired t-test, where both have the same see
 Read the paired one where there is one: a seed gives both systems the same batches, and often the same initial
 matrices, and the luck that both share is not in their difference; else read Welch's.
 
+± 95%                the difference ± this is its 95% confidence interval under other seeds, by the paired test where
+                     there is one, else by Welch's. A difference without significance is no equality: the interval
+                     has the differences that these seeds do not exclude.
+
 A difference is worth reporting if both p are small. With several systems they are not corrected. All are
 two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05. Because it takes
 the difference without its sign, its p of equal systems is about .43, not .5.

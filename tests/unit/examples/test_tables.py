@@ -155,9 +155,8 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     ((found, text),) = tables.outdated(tmp_path).items()
     assert found == page and text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n")
     assert "\n| `de.one` | 2 | 1,000–2,000 | 41.00 ± 1.41 |  | p 0.1; p 0.2 | 10; 10 | 41.02 |\n" in text
-    # the differences are −1 and −0.5: t = −3 with one degree of freedom, p = 1 − 2/π · atan(3)
-    other = "| `de.other` | 2 | 1,000–2,000 | 40.25 ± 1.77 | −0.75, 0.205 | p 0.1; p 0.2 | never; never | 41.02 |"
-    assert f"\n{other}\n" in text
+    # the differences are −1 and −0.5: t = −3 with one degree of freedom, p = 1 − 2/π · atan(3), 3.18 = 12.71 · 0.25
+    assert "\n| `de.other` | 2 | 1,000–2,000 | 40.25 ± 1.77 | −0.75 ± 3.18, 0.205 | p 0.1; p 0.2 | never; never" in text
     assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 | never; never |  |\n" in text
     assert "\n| `one.slow` | 1 | 1,000 | 43.00 | +3.00 | p 0.1 | never |  |\n" in text
     page.write_text(text)
@@ -228,6 +227,26 @@ def test_a_row_has_one_corpus():
     assert tables.data_of([one, one]) == "a"
     with pytest.raises(InputError, match="group.de.one are of different data: remove one, and train again"):
         tables.data_of([one, other])
+
+
+def test_the_difference_of_two_rows(tmp_path, monkeypatch, capsys):
+    """In each score that is a number, over the seeds of both; not of rows that begin with the same letters."""
+    scored = {"a.one": (3.0, 4.0, 9.0), "a.one.slow": (7.0, 7.0), "a.other": (1.0, 3.0), "b.one": (1.0,)}
+    for row, values in scored.items():
+        for seed, value in enumerate(values, 1):
+            scores = {"sign test": {"score": "p 0.1"}, "BLEU": {"score": value}}
+            validation = [{"update": 1, "loss": 4 - value / 8}]
+            record = {"seed": seed, "corpus": {"sha256": row[0]}, "validation": validation, "scores": scores}
+            (tmp_path / f"{row}.{seed}.json").write_text(json.dumps(record))
+    monkeypatch.setattr(tables.differences, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(sys, "argv", ["tables.py", "--difference", "a.one", "a.other"])
+    tables.main()  # gains of 2 and 1: t = 3 with one degree of freedom, p = 1 − 2/π · atan(3), 6.35 = 12.71 · 0.5
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert lines == ["| lowest validation loss | −0.188 ± 0.794, 0.205 |", "| BLEU | +1.50 ± 6.35, 0.205 |"]
+    with pytest.raises(InputError, match="a.one and b.one are of different data: name rows of one table"):
+        tables.differences("a.one", "b.one", tmp_path)
+    with pytest.raises(InputError, match="a.on has no records in .*: name a training of train.py --list, without"):
+        tables.differences("a.one", "a.on", tmp_path)
 
 
 def test_updates_to_the_first_rows_loss():

@@ -35,7 +35,7 @@ def comparison(files):
 
 
 def differences(text, system):
-    """{score: [difference, p over sentences, p over seeds, p of paired seeds]}"""
+    """{score: [difference, its margin, p over sentences, p over seeds, p of paired seeds]}"""
     lines = [line for line in text.splitlines() if line.startswith(f"| {system} |")]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return {row[1]: row[2:] for row in rows if row[1] in ("sacreBLEU", "chrF2", "tokenised BLEU")}
@@ -61,7 +61,8 @@ def test_numbers_of_the_tables(comparison, files, cells, capsys):
         assert cells(text, name) == ["3", *(mean(name, metric)[0] for metric in metrics)]
     for score_name, metric in zip(("sacreBLEU", "chrF2", "tokenised BLEU"), metrics):
         gain = mean("better", metric)[1] - mean("worse", metric)[1]
-        assert differences(text, "better")[score_name][:2] == [f"{gain:+.2f}", "< 0.001"]
+        found, _, p, *_ = differences(text, "better")[score_name]
+        assert (found, p) == (f"{gain:+.2f}", "< 0.001")
     for label, inside in (("3–5", lengths <= 5), ("6–10", (lengths > 5) & (lengths <= 10)), ("11–20", lengths > 10)):
         inside = np.flatnonzero(inside)
         assert cells(text, label) == [str(len(inside)), *(mean(name, metrics[0], inside)[0] for name in runs)]
@@ -72,21 +73,23 @@ def test_identical_systems_do_not_differ(comparison, files):
     runs = [files.plain(0.4, seed) for seed in (1, 2)]
     copies = [files.write(f"copy.{path.name}", path.read_text().splitlines()) for path in runs]
     text = comparison("--system", "a", *runs, "--system", "b", *copies)
-    assert {tuple(row) for row in differences(text, "b").values()} == {("+0.00", "1.000", "1.000", "–")}
+    rows = differences(text, "b").values()
+    assert {(found, *p) for found, _, *p in rows} == {("+0.00", "1.000", "1.000", "–")}
+    assert all(float(margin) > 0 for _, margin, *_ in rows)  # Welch's
 
 
 def test_two_useless_systems_do_not_differ(comparison, files):
     runs = [files.write(f"{word}.txt", [word * 5] * 120) for word in "xz"]
     found = differences(comparison("--system", "x", runs[0], "--system", "z", runs[1]), "z")
-    assert found["sacreBLEU"] == found["tokenised BLEU"] == ["+0.00", "1.000", "–", "–"]
+    assert found["sacreBLEU"] == found["tokenised BLEU"] == ["+0.00", "–", "1.000", "–", "–"]
 
 
 def test_two_seeds_of_one_system_do_not_differ(comparison, files):
     """With more seeds of the one than of the other."""
     runs = [files.plain(0.4, seed) for seed in (1, 2, 3, 4, 5)]
     text = comparison("--system", "a", *runs[:2], "--system", "b", *runs[2:])
-    assert all(float(p) > 0.01 for row in differences(text, "b").values() for p in row[1:3])
-    assert {row[3] for row in differences(text, "b").values()} == {"–"}  # seeds 1, 2 and 3, 4, 5 are no pairs
+    assert all(float(p) > 0.01 for row in differences(text, "b").values() for p in row[2:4])
+    assert {row[4] for row in differences(text, "b").values()} == {"–"}  # seeds 1, 2 and 3, 4, 5 are no pairs
 
 
 def test_pairs_of_seeds(comparison, files):
@@ -101,9 +104,12 @@ def test_pairs_of_seeds(comparison, files):
     scores = [[BLEU().corpus_score(text, [files.sentences]).score for text in system] for system in texts]
     expected = [p_value(ttest_ind(*scores, equal_var=False).pvalue), p_value(ttest_rel(*scores).pvalue)]
     assert expected[0] != expected[1]
+    gains = [b - a for a, b in zip(*scores)]
+    margin = 4.302653 * statistics.stdev(gains) / 3**0.5  # t of 97.5% with two degrees of freedom
     folders = [path.parent for path in runs["b"][::-1]]
     text = comparison("--system", "a", *runs["a"], "--system", "b", *folders)
-    assert differences(text, "b")["sacreBLEU"][2:] == expected
+    found = differences(text, "b")["sacreBLEU"]
+    assert [found[1], *found[3:]] == [f"{margin:.2f}", *expected]
 
 
 def test_what_is_no_pair():
@@ -117,7 +123,7 @@ def test_what_is_no_pair():
     assert by_seed("seed1/a.1/x.log", "seed1/a.2/x.log") == {"1": 1.0, "2": 2.5}
     assert by_seed("1.log", "x.log") == by_seed("a.1/x.log", "b.1/x.log") == {}
     three = by_seed("1", "2", "3")
-    assert paired(three, {"1": 0.0, "2": 0.5, "3": 9.0}) == ttest_rel([1.0, 2.5, 4.5], [0.0, 0.5, 9.0]).pvalue
+    assert paired(three, {"1": 0.0, "2": 0.5, "3": 9.0}).p == ttest_rel([1.0, 2.5, 4.5], [0.0, 0.5, 9.0]).pvalue
     others = ({}, {"1": 0.0, "2": 0.5}, {"1": 0.0, "2": 0.5, "4": 9.0}, {"1": 0.0, "2": 0.5, "3": 9.0, "4": 9.5}, three)
     assert [paired(three, other) for other in others] == [None] * 5
     assert paired({"1": 1.0}, {"1": 2.0}) is None
@@ -136,7 +142,7 @@ def test_repeats_do_not_lower_p(comparison, files, test):
         differences(comparison("--system", "a", *a, "--system", "b", *b, "--test", test), "b")
         for a, b in ([[run] for run in runs], repeats)
     )
-    assert once == often and once["sacreBLEU"][1:3] == [p_value(p), "–"]  # no spread, no test
+    assert once == often and once["sacreBLEU"][1:4] == ["–", p_value(p), "–"]  # no spread, no test
 
 
 def test_tokens_of_other_references_are_not_compared(comparison, files):

@@ -11,6 +11,7 @@ from ..shared.records import RECORD, checksum_of_data, read_record
 from .significance import System
 
 EQUAL = ("corpus", "precision", "commits", "versions", "machine")  # a comparison of systems needs these to be the same
+DIFFERENCES = ["system", "score", "difference", "± 95%", "p, other sentences", "p, other seeds", "paired"]
 
 
 def report(systems: list[System], used: dict[str, Metric], differences: list, parts: dict, lengths_of: str) -> str:
@@ -20,7 +21,11 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
         [system.name, str(len(system.runs)), *(mean(system.scores(name, metric)) for name, metric in used.items())]
         for system in systems
     ]
-    significance = [[system, score, f"{gain:+.2f}", *map(p_value, p)] for system, score, gain, *p in differences]
+    significance = []
+    for system, score, gain, p, unpaired, paired in differences:
+        margin = f"{(paired or unpaired).margin:.2f}" if paired or unpaired else "–"
+        p_values = [p, unpaired and unpaired.p, paired and paired.p]
+        significance.append([system, score, f"{gain:+.2f}", margin, *map(p_value, p_values)])
     by_length = [
         [label, str(len(inside)), *(mean(system.scores(bleu, used[bleu], inside)) for system in systems)]
         for label, inside in parts.items()
@@ -33,9 +38,9 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
         *trainings(systems),
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
         "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
-        f"have the same seeds, read the paired one). The p-values of these {len(differences)} differences are not\n"
-        f"corrected for their number{alone}:",
-        table(["system", "score", "difference", "p, other sentences", "p, other seeds", "paired"], significance),
+        f"have the same seeds, read the paired one). Under other seeds the difference ± 95% is its confidence\n"
+        f"interval. The p-values of these {len(differences)} differences are not corrected for their number{alone}:",
+        table(DIFFERENCES, significance),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *names], by_length),
     ]

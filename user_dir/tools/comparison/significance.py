@@ -12,6 +12,7 @@ import pathlib
 import re
 import statistics
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -120,8 +121,8 @@ def read_systems(args: argparse.Namespace) -> tuple[list[System], dict[str, Metr
 def differences(systems: list[System], used: dict[str, Metric], test: str) -> tuple[list[tuple], str]:
     """Rows of a system, a score and their difference to the first system, the baseline; and the signature of the test.
 
-    The difference is that of the means over seeds. Its p-values follow: those of `test` (one of TESTS), `welch`, and
-    `paired`.
+    The difference is that of the means over seeds. The p-value of `test` (one of TESTS) follows, and what `welch` and
+    `paired` return.
 
     Raises:
         InputError: if systems with different numbers of seeds are to be randomised: their counts cannot be exchanged
@@ -142,8 +143,21 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
     return rows, signature
 
 
-def welch(ours: list[float], theirs: list[float]) -> float | None:
-    """p of Welch's t-test: how often other seeds would give such a difference if both systems were equally good.
+class OverSeeds(NamedTuple):
+    """A difference of means under other seeds."""
+
+    p: float  # how often they would give such a difference if both systems were equally good
+    margin: float  # the 95% confidence interval is the difference ± margin
+
+
+def over_seeds(result) -> OverSeeds:
+    """A difference under other seeds, from the result of scipy's t-test."""
+    low, high = result.confidence_interval(0.95)
+    return OverSeeds(float(result.pvalue), float(high - low) / 2)
+
+
+def welch(ours: list[float], theirs: list[float]) -> OverSeeds | None:
+    """The difference by Welch's t-test.
 
     None with a single seed, or without any spread.
     """
@@ -152,11 +166,11 @@ def welch(ours: list[float], theirs: list[float]) -> float | None:
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
         return None
     with warnings.catch_warnings(action="ignore"):  # where one side has no spread, scipy doubts a p that is right
-        return float(ttest_ind(ours, theirs, equal_var=False).pvalue)
+        return over_seeds(ttest_ind(ours, theirs, equal_var=False))
 
 
-def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
-    """p of the paired t-test over the scores of each seed, which leaves out the luck that a seed brings to both.
+def paired(ours: dict[str, float], theirs: dict[str, float]) -> OverSeeds | None:
+    """The difference by the paired t-test over the scores of each seed, which leaves out the luck it brings to both.
 
     None, too, where the seeds are not the same.
     """
@@ -166,7 +180,7 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
     spread = {round(one - other, 9) for one, other in pairs}  # differences of rounded scores
     if len(pairs) < max(2, len(ours), len(theirs)) or len(spread) == 1:
         return None
-    return float(ttest_rel(*zip(*pairs)).pvalue)
+    return over_seeds(ttest_rel(*zip(*pairs)))
 
 
 def buckets(path: pathlib.Path | None, references: list[str], bounds: list[int] | None) -> dict[str, np.ndarray]:
