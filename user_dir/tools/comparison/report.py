@@ -38,8 +38,8 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
         *trainings(systems),
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
         "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
-        f"have the same seeds, read the paired one). ± 95% is the confidence interval of the difference\n"
-        f"under other seeds. The p-values of these {len(differences)} differences are not corrected for their number{alone}:",
+        "have the same seeds, read the paired one). ± 95% is the confidence interval of the difference under other\n"
+        f"seeds. The p-values of these {len(differences)} differences are not corrected for their number{alone}:",
         table(DIFFERENCES, significance),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *names], by_length),
