@@ -70,11 +70,20 @@ def records_of(group: str, groups: dict[str, dict], results: pathlib.Path) -> di
         # A row whose first seed has no record stays in its place: others are compared with the first row.
         file, seeds = results / training.record.name, records.setdefault((training.row, training.published), [])
         if file.exists():
-            record = read_record(file)
-            if missing := {"seed", "updates"} - record.keys():
-                raise InputError(f"{file} lacks {', '.join(sorted(missing))}: remove it, and train again")
-            seeds.append(record)
+            seeds.append(read_seed(file))
     return {row: seeds for row, seeds in records.items() if seeds}
+
+
+def read_seed(file: pathlib.Path) -> dict:
+    """The record of one seed of a row.
+
+    Raises:
+        InputError: as read_record; if it does not say which seed, or after how many updates
+    """
+    record = read_record(file)
+    if missing := {"seed", "updates"} - record.keys():
+        raise InputError(f"{file} lacks {', '.join(sorted(missing))}: remove it, and train again")
+    return record
 
 
 def families_table(groups: dict[str, dict], results: pathlib.Path) -> str:
@@ -165,10 +174,10 @@ def differences(row: str, other: str, results: pathlib.Path = RESULTS) -> str:
             raise InputError(
                 f"{name} has no records in {results}: name a training of train.py --list, without its seed"
             )
-        sides.append([*map(read_record, files)])
+        sides.append([*map(read_seed, files)])
     ours, theirs = sides
     if data_of(ours) != data_of(theirs):
-        raise InputError(f"{row} and {other} are of different data: name rows of one table")
+        raise InputError(f"{row} and {other} are of different data: name two rows of the same data")
     lines = [[name, difference(name, ours, theirs, 3 if name == LOSS else 2)] for name in (LOSS, *ours[0]["scores"])]
     return markdown(["score", DIFFERENCE], [line for line in lines if line[1]])
 

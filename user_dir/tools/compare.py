@@ -21,9 +21,9 @@ matrices, and the luck that both share is not in their difference; else read Wel
                      there is one, else by Welch's. A difference without significance is no equality: the interval
                      has the differences that these seeds do not exclude.
 
-A difference is worth reporting if both p are small. With several systems they are not corrected. All are
-two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05. Because it takes
-the difference without its sign, its p of equal systems is about .43, not .5.
+A difference is worth reporting if both p are small. With several systems neither p-values nor intervals are corrected.
+All p are two-sided except the bootstrap's: sacrebleu counts one side, and gives .025 where the others give .05. Because
+it takes the difference without its sign, its p of equal systems is about .43, not .5.
 """
 
 import pathlib

@@ -236,17 +236,21 @@ def test_the_difference_of_two_rows(tmp_path, monkeypatch, capsys):
         for seed, value in enumerate(values, 1):
             scores = {"sign test": {"score": "p 0.1"}, "BLEU": {"score": value}}
             validation = [{"update": 1, "loss": 4 - value / 8}]
-            record = {"seed": seed, "corpus": {"sha256": row[0]}, "validation": validation, "scores": scores}
+            record = {"seed": seed, "updates": 1, "validation": validation, "scores": scores}
+            record["corpus"] = {"sha256": row[0]}
             (tmp_path / f"{row}.{seed}.json").write_text(json.dumps(record))
     monkeypatch.setattr(tables.differences, "__defaults__", (tmp_path,))
     monkeypatch.setattr(sys, "argv", ["tables.py", "--difference", "a.one", "a.other"])
     tables.main()  # gains of 2 and 1: t = 3 with one degree of freedom, p = 1 − 2/π · atan(3), 6.35 = 12.71 · 0.5
     lines = capsys.readouterr().out.splitlines()[2:]
     assert lines == ["| lowest validation loss | −0.188 ± 0.794, 0.205 |", "| BLEU | +1.50 ± 6.35, 0.205 |"]
-    with pytest.raises(InputError, match="a.one and b.one are of different data: name rows of one table"):
+    with pytest.raises(InputError, match="a.one and b.one are of different data: name two rows of the same data$"):
         tables.differences("a.one", "b.one", tmp_path)
     with pytest.raises(InputError, match="a.on has no records in .*: name a training of train.py --list, without"):
         tables.differences("a.one", "a.on", tmp_path)
+    (tmp_path / "a.other.2.json").write_text("{}")
+    with pytest.raises(InputError, match="a.other.2.json lacks seed, updates: remove it"):
+        tables.differences("a.one", "a.other", tmp_path)
 
 
 def test_updates_to_the_first_rows_loss():

@@ -31,7 +31,7 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
         for label, inside in parts.items()
     ]
     one_seed = any(len(system.runs) == 1 for system in systems)
-    alone = ". With one seed they do not say whether another training would differ as much" if one_seed else ""
+    alone = ". With one seed p-values do not say whether another training would differ as much" if one_seed else ""
     paragraphs = [
         f"# {' / '.join(names)}",
         table(["system", "seeds", *used], scores),
@@ -39,7 +39,8 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
         f"Mean ± standard deviation over the seeds. Differences from {names[0]}, with the p-value of the difference\n"
         "under other test sentences (all seeds together) and under other seeds (Welch's t-test; where both systems\n"
         "have the same seeds, read the paired one). ± 95% is the confidence interval of the difference under other\n"
-        f"seeds. The p-values of these {len(differences)} differences are not corrected for their number{alone}:",
+        "seeds, by the paired test where that has a p-value. Neither the p-values nor the intervals of these\n"
+        f"{len(differences)} differences are corrected for their number{alone}:",
         table(DIFFERENCES, significance),
         f"sacreBLEU by length, in words of {lengths_of}:",
         table(["words", "segments", *names], by_length),

@@ -1,6 +1,6 @@
 """Systems, their scores on all or some segments, and how often chance would make such differences between them.
 
-Significance tests are sacrebleu's, of its counts for each segment. sacrebleu keeps these for itself: `count`, `score`
+Tests over sentences are sacrebleu's, of its counts for each segment. sacrebleu keeps these for itself: `count`, `score`
 and `p_values` use names with an underscore, and what PairedTest asks of a metric. They were checked with the version
 below, and nothing else uses such names.
 """
@@ -132,8 +132,7 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
         raise InputError(f"--test randomisation exchanges translations between systems: {remedy}")
     rows, (baseline, *others) = [], systems
     for name, metric in used.items():
-        over_seeds = [sum(system.counts[name]) for system in systems]
-        p, signature = p_values(metric, over_seeds, test)
+        p, signature = p_values(metric, [sum(system.counts[name]) for system in systems], test)
         theirs = baseline.scores(name, metric)
         for system, p_sentences in zip(others, p):
             ours = system.scores(name, metric)
