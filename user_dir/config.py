@@ -151,8 +151,8 @@ def refuse_options(cfg: VariantConfig) -> None:
 
 def unsupported(cfg: VariantConfig) -> Iterator[str]:
     if cfg.branch_residual == "shared" and cfg.branched_attention in ("both", "both_halves"):
-        given = f"--branched-attention self or encoder_decoder, not {cfg.branched_attention}"
-        yield f"--branch-residual shared needs {given}: omit --branched-attention"
+        given = f"--branched-attention {cfg.branched_attention}"
+        yield f"{given} cannot be combined with --branch-residual shared: give self or encoder_decoder"
     if cfg.branch_weights == "random":  # evaluation uses 1/M for all branches
         for name, default in (("top_branches", None), ("branch_weights_init", "uniform")):
             if (value := getattr(cfg, name)) != default:

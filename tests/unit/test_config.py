@@ -48,6 +48,7 @@ def test_options_without_their_part_are_known():
 
 PLAIN, RELATIVE, WEIGHTED = "vaswani_transformer", "relative_transformer", "weighted_transformer"
 BOTH = "weighted_relative_transformer"
+SHARED = {"share_all_embeddings": True}
 IMPOSSIBLE = [*itertools.product(COUNTS, (0, -1)), *itertools.product(PROBABILITIES, (-0.1, 1.0))]
 GIVEN = {"quant_noise_pq": 0.1, "quant_noise_scalar": 0.1, "base_layers": 1}  # and "1" for the others
 CHOICES = ("relative_positions", "branched_attention", "autocast", "activation_fn")
@@ -62,15 +63,11 @@ REFUSED = [
     (RELATIVE, {"encoder_learned_pos": True}, "positions omit: add --absolute-positions add"),
     (RELATIVE, {"decoder_learned_pos": True}, "positions omit: add --absolute-positions add"),
     (PLAIN, {"encoder_learned_pos": True, "no_token_positional_embeddings": True}, "-positional-emb.*: omit either"),
+    (PLAIN, SHARED | {"decoder_embed_dim": 32}, "--encoder-embed-dim 16 and --decoder-embed-dim 32: change one"),
+    (PLAIN, SHARED | {"decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
     (
         PLAIN,
-        {"share_all_embeddings": True, "decoder_embed_dim": 32},
-        "--encoder-embed-dim 16 and --decoder-embed-dim 32: change one",
-    ),
-    (PLAIN, {"share_all_embeddings": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
-    (
-        PLAIN,
-        {"share_all_embeddings": True, "encoder_embed_path": "a", "decoder_embed_path": "b"},
+        SHARED | {"encoder_embed_path": "a", "decoder_embed_path": "b"},
         "--encoder-embed-path a and --decoder-embed-path b: change one",
     ),
     (PLAIN, {"share_decoder_input_output_embed": True, "decoder_output_dim": 8}, "--decoder-output-dim 8 .*: omit it"),
@@ -82,8 +79,11 @@ REFUSED = [
         (WEIGHTED, {"branch_residual": form, "encoder_ffn_embed_dim": 30}, "width 30 .* 4 branches.*: change")
         for form in ("per_branch", "shared", "none")
     ],
-    (WEIGHTED, {"branch_residual": "shared", "branched_attention": "both"}, ": omit --branched-attention"),
-    (WEIGHTED, {"branch_residual": "shared", "branched_attention": "both_halves"}, ": omit --branched-attention"),
+    *[
+        (family, {"branch_residual": "shared", "branched_attention": both}, f"-attention {both} .*: give self or enc")
+        for family in (PLAIN, WEIGHTED)  # the first has no branches if --branched-attention is omitted
+        for both in ("both", "both_halves")
+    ],
     # all faults at once
     (PLAIN, {"export": True, "dropout": 1.5, "encoder_attention_heads": 3}, "--export .*; --dropout 1.5: .*-heads 3: "),
 ]

@@ -50,7 +50,7 @@ def raised_in(cause, error):
     return error
 
 
-def raised_in_another_process(error):
+def in_another_process(error):
     """As torch.multiprocessing.spawn hands it on."""
     try:
         try:
@@ -62,99 +62,83 @@ def raised_in_another_process(error):
     return ProcessRaisedException(words, 1, 2)
 
 
+DIVERGED = FloatingPointError("gradients are Nan/Inf")
+SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversity-rate"
+
+
 @pytest.mark.parametrize("command", ["/bin/fairseq-train", "fairseq-generate", "/x/fairseq_cli/interactive.py"])
 @pytest.mark.parametrize(
     "error, words",
     [
-        (InputError("x is not\n  y: do z"), "x is not y: do z\n"),
-        (InputError("not so"), "not so\n"),
-        (ValueError("a mistake"), "traceback of ValueError\n"),
-        (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)\n"),
-        (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint\n"),
-        (AssertionError("Source and target must contain the same number of examples"), "{}: prepare the data again\n"),
-        (AssertionError("should not exceed max_tokens=1"), "{}: give a larger --max-tokens\n"),
-        (AssertionError("--batch-size cannot be larger than --buffer-size"), "{}: give a larger --buffer-size\n"),
-        (AssertionError("--path required for generation!"), "{}: name a checkpoint\n"),
-        (AssertionError("--replace-unk requires x"), "--replace-unk: fairseq would fail: omit it\n"),
-        (AssertionError("--sampling requires --nbest x"), "{}: give both the same number\n"),
-        (AssertionError("--sampling-topk requires --sampling"), "{}: add it\n"),
-        (AssertionError("--temperature must be greater than 0"), "{}\n"),
-        (
-            ValueError("Provided Search parameters are mutually exclusive."),
-            "give only one of --sampling, --diverse-beam-groups, --match-source-len and --diversity-rate\n",
-        ),
+        (InputError("x is not\n  y: do z"), "x is not y: do z"),
+        (InputError("not so"), "not so"),
+        (ValueError("a mistake"), "traceback of ValueError"),
+        (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)"),
+        (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint"),
+        (AssertionError("Source and target must contain the same number of examples"), "{}: prepare the data again"),
+        (AssertionError("should not exceed max_tokens=1"), "{}: give a larger --max-tokens"),
+        (AssertionError("--batch-size cannot be larger than --buffer-size"), "{}: give a larger --buffer-size"),
+        (AssertionError("--path required for generation!"), "{}: name a checkpoint"),
+        (AssertionError("--replace-unk requires x"), "--replace-unk: fairseq would fail: omit it"),
+        (AssertionError("--sampling requires --nbest x"), "{}: give both the same number"),
+        (AssertionError("--sampling-topk requires --sampling"), "{}: add it"),
+        (AssertionError("--temperature must be greater than 0"), "{}"),
+        (ValueError("Provided Search parameters are mutually exclusive."), f"give only one of {SEARCHES}"),
         (
             NotImplementedError("Target-side constraints were provided, but search method doesn't support them"),
-            "--constraints: omit --sampling, --diverse-beam-groups, --match-source-len and --diversity-rate\n",
+            f"--constraints: omit {SEARCHES}",
         ),
         (
             ValueError("DiverseBeamSearch requires --beam to be divisible by the number of groups"),
-            "--diverse-beam-groups has to divide --beam\n",
+            "--diverse-beam-groups has to divide --beam",
         ),
         (
             type("ConfigCompositionException", (Exception,), {})("x lr_scheduler.total_num_update=null"),
-            "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update\n",
+            "--lr-scheduler polynomial_decay needs --total-num-update: give it the number of --max-update",
         ),
         (
             type("ConfigCompositionException", (Exception,), {})("Error merging override tokenizer.source_lang=null"),
-            "--tokenizer moses needs the languages: add --source-lang and --target-lang\n",
+            "--tokenizer moses needs the languages: add --source-lang and --target-lang",
         ),
-        (AssertionError("world size is 2 but have 0 available devices"), "--distributed-world-size: {}: give fewer\n"),
-        (
-            AssertionError("Either --max_update or --lr-period-updates must be set"),
-            "--lr-scheduler cosine needs --max-update: add it\n",
-        ),
-        (KeyError("best"), "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler\n"),
-        (KeyError("last"), "traceback of KeyError\n"),
-        (
-            ValueError("malformed node or string: x"),
-            "an option is not written as Python does (True, False, numbers): {}\n",
-        ),
-        (Exception("x; skip this example with --skip-invalid"), "{}, or shorten it\n"),
+        (AssertionError("world size is 2 but have 0 available devices"), "--distributed-world-size: {}: give fewer"),
+        (AssertionError("x or --lr-period-updates must be set"), "--lr-scheduler cosine needs --max-update: add it"),
+        (KeyError("best"), "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler"),
+        (KeyError("last"), "traceback of KeyError"),
+        (ValueError("malformed node or string"), "an option is not written as Python does (True, False, numbers): {}"),
+        (Exception("x; skip this example with --skip-invalid"), "{}, or shorten it"),
         (
             Exception("The dataset is empty. x"),
             "no pair makes a batch: all are too long, or training has fewer than 8: add "
-            "--required-batch-size-multiple 1\n",
+            "--required-batch-size-multiple 1",
         ),
-        (ImportError("x. Please install fairscale"), "{}\n"),
-        (ValueError("x: Set --combine-val to combine them"), "{}\n"),
+        (ImportError("x. Please install fairscale"), "{}"),
+        (ValueError("x: Set --combine-val to combine them"), "{}"),
         (
             RuntimeError("relaunch training with `--reset-dataloader` and"),
-            "the checkpoint's epoch has other batches: add --reset-dataloader\n",
+            "the checkpoint's epoch has other batches: add --reset-dataloader",
         ),
         (
             RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:2"),
-            "another process of this training has ended: its own message says why\n",
+            "another process of this training has ended: its own message says why",
         ),
         (
             ValueError("loaded state dict has a different number of parameter groups"),
-            "the checkpoint's optimizer is that of another model: add --reset-optimizer\n",
+            "the checkpoint's optimizer is that of another model: add --reset-optimizer",
         ),
-        (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x\n"),
-        (FloatingPointError("Minimum loss scale x"), "Minimum loss scale x\n"),
-        (
-            FloatingPointError("gradients are Nan/Inf"),
-            "{}: the training has diverged: lower --lr, or add --clip-norm 1\n",
-        ),
-        (raised_in(FloatingPointError("Minimum loss scale x"), StopIteration()), "Minimum loss scale x\n"),
-        (
-            raised_in(FloatingPointError("gradients are Nan/Inf"), StopIteration()),  # as with our models
-            "gradients are Nan/Inf: the training has diverged: lower --lr, or add --clip-norm 1\n",
-        ),
-        (raised_in_another_process(InputError("not\nso")), "not so\n"),
-        (raised_in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException\n"),
-        (
-            raised_in_another_process(AssertionError("x; please reset the optimizer (y)")),
-            "x; please reset the optimizer (y)\n",
-        ),
-        (
-            raised_in_another_process(ValueError("--finetune-from-model and x: {'all': 1}")),
-            "--finetune-from-model and x\n",
-        ),
+        (ValueError("--finetune-from-model and x: {'all': 1}"), "--finetune-from-model and x"),
+        (FloatingPointError("Minimum loss scale x"), "Minimum loss scale x"),
+        (DIVERGED, "{}: the training has diverged: lower --lr, or add --clip-norm 1"),
+        (raised_in(FloatingPointError("Minimum loss scale x"), StopIteration()), "Minimum loss scale x"),
+        # as with our models
+        (raised_in(DIVERGED, StopIteration()), "{}: the training has diverged: lower --lr, or add --clip-norm 1"),
+        (in_another_process(InputError("not\nso")), "not so"),
+        (in_another_process(KeyError("a mistake")), "traceback of ProcessRaisedException"),
+        (in_another_process(AssertionError("x; please reset the optimizer (y)")), "x; please reset the optimizer (y)"),
+        (in_another_process(ValueError("--finetune-from-model and x: {'all': 1}")), "--finetune-from-model and x"),
     ],
     ids=lambda value: str(value)[:20].strip(),
 )
 def test_a_command_of_fairseqs_says_one_line(hook, capsys, command, error, words):
-    """{}: the error's own message."""
+    """{}: the error's own message, or that of the one that fairseq was looking into."""
     hook(command)(type(error), error, error.__traceback__)
-    assert capsys.readouterr().err == words.format(error)
+    assert capsys.readouterr().err == f"{words.format(error.__context__ or error)}\n"

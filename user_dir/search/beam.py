@@ -265,7 +265,6 @@ class Hypotheses:
         by_word = np.diff(sums, axis=1, prepend=np.float32(0))
         scores = scores / ((steps + 1.0) ** len_penalty).astype(np.float32)
         numbers, nothing = iter(range(len(ended))), torch.empty(0)
-        sentences = [[next(numbers) for _ in sentence] for sentence in self.ended]
         return [
             [
                 {
@@ -275,7 +274,7 @@ class Hypotheses:
                     "alignment": nothing,
                     "positional_scores": torch.from_numpy(by_word[number, : steps[number] + 1]),
                 }
-                for number in sorted(sentence, key=scores.__getitem__, reverse=True)
+                for number in sorted((next(numbers) for _ in sentence), key=scores.__getitem__, reverse=True)
             ]
-            for sentence in sentences
+            for sentence in self.ended
         ]

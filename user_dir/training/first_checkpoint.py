@@ -40,8 +40,8 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
-        for other in {"continue_once", "finetune_from_model"} - {name}:
-            if getattr(options, other, None):
+        for other in ("continue_once", "finetune_from_model"):
+            if other != name and getattr(options, other, None):
                 raise InputError(f"{flag(other)} has no effect with {flag(name)}: omit one of them")
     try:
         refuse_another_model(path, state := load(path), options, model)

@@ -73,10 +73,7 @@ def test_the_matrix_of_a_group():
         ("seeds = [1]", r"\[own\] has no rows"),
         ("rows = [{ recipe = 'b.sh' }]", r"\[own\] has no families"),
         ("like = 'base'\narguments = \"'\"", r"\[own\]: No closing quotation"),
-        (
-            "like = 'base'\nrows = [{}, { arguments = '--new' }]",
-            r"\[own\] has own.one.1 twice: give a row another word",
-        ),
+        ("like = 'base'\nrows = [{}, {arguments = '--new'}]", r"\[own\] has own.one.1 twice: give a row another word"),
         ("like = 'base'\nseeds = [1, 2, 2]", r"\[own\] has own.one.2 twice"),
     ],
 )

@@ -162,7 +162,7 @@ def test_other_baseline_and_lengths(comparison, files, cells):
     output = files.folder / "report.md"  # the ending of one of the files
     text = comparison(*systems, "--baseline", "b", "--lengths-of", source, "--output", output)
     assert differences(text, "a")["sacreBLEU"][0].startswith("-") and not differences(text, "b")
-    assert "these 3 differences" in text and "With one seed" in text and "bootstrap, one-sided" in text
+    assert "3 differences are" in text and "With one seed" in text and "bootstrap, one-sided" in text
     assert cells(text, "1")[0] == cells(text, "2")[0] == "60"
     assert "Differences from b, with" in text and f"by length, in words of {source}:" in text
     assert text.endswith(f"- b: {systems[-1]}\n- a: {systems[2]}\n")

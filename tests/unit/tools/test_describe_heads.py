@@ -1,6 +1,7 @@
 """python -m user_dir.tools.describe_heads: means over the queries of a set, against a plain loop in float64."""
 
 import math
+import os
 import shutil
 
 import pytest
@@ -99,33 +100,23 @@ def data(tmp_path):
     return shutil.copytree(OLD, tmp_path / "old", ignore=shutil.ignore_patterns("*.pt")) / "data-bin"
 
 
-TOO_LONG = "has 7 and 7 subwords, and the model takes at most 1024 and 5: leave it out"
+SPOILT = [
+    (lambda at: os.truncate(at / "test.fr-en.fr.bin", 100), "test.fr-en.fr.bin has 50 of [0-9,]+ subwords: prepare"),
+    (lambda at: [path.unlink() for path in at.glob("test.fr-en.en.*")], "has no references: name a --subset"),
+]
 
 
-def cut(data, monkeypatch):
-    text = data / "test.fr-en.fr.bin"
-    text.write_bytes(text.read_bytes()[:100])
+@pytest.mark.parametrize("spoil, words", SPOILT)
+def test_bad_data(refusal, data, spoil, words):
+    spoil(data)
+    refusal(tool.main, OLD / "vaswani_transformer.pt", "--data", data, match=words)
 
 
-def without_references(data, monkeypatch):
-    for path in data.glob("test.fr-en.en.*"):
-        path.unlink()
+def test_a_set_that_is_not_there(refusal, data):
+    refusal(tool.main, OLD / "vaswani_transformer.pt", "--data", data, "--subset", "nowhere", match="nowhere")
 
 
-def five_positions(data, monkeypatch):
+def test_a_sentence_that_is_too_long(refusal, data, monkeypatch):
     monkeypatch.setattr("user_dir.transformer.model.TransformerModel.max_positions", lambda self: (1024, 5))
-
-
-@pytest.mark.parametrize(
-    "spoil, options, words",
-    [
-        (None, ["--subset", "nowhere"], "nowhere"),
-        (cut, [], "test.fr-en.fr.bin has 50 of [0-9,]+ subwords: prepare"),
-        (without_references, [], "has no references: name a --subset"),
-        (five_positions, [], f"sentence 1 of test of .* {TOO_LONG}"),
-    ],
-)
-def test_bad_input(refusal, data, monkeypatch, spoil, options, words):
-    if spoil:
-        spoil(data, monkeypatch)
-    refusal(tool.main, OLD / "vaswani_transformer.pt", "--data", data, *options, match=words)
+    words = "sentence 1 of test of .* has 7 and 7 subwords, and the model takes at most 1024 and 5: leave it out"
+    refusal(tool.main, OLD / "vaswani_transformer.pt", "--data", data, match=words)

@@ -150,7 +150,7 @@ def test_an_average_is_not_continued(saved, new_task):
     refuse_checkpoints(continued_from(path, reset_optimizer=True), new_task(), model)
 
 
-HERE = {"restore_file": LAST}
+HERE, ONCE, TUNED = {"restore_file": LAST}, {"continue_once": "c.pt"}, {"finetune_from_model": "c.pt"}
 
 
 @pytest.mark.parametrize(
@@ -173,20 +173,13 @@ HERE = {"restore_file": LAST}
         (HERE | {"finetune_from_model": "a.pt"}, "a.pt", None),  # as this one began
         (HERE | {"finetune_from_model": "b.pt"}, "a.pt", "--finetune-from-model b.pt: .* began from a.pt"),
         (HERE | {"continue_once": "b.pt"}, "a.pt", "--continue-once b.pt: .*last.pt began without it: omit"),
-        (
-            HERE | {"finetune_from_model": "c.pt"},
-            "checkpoint1.pt",
-            "--finetune-from-model: run/checkpoint1.pt is of another",
-        ),
+        (HERE | TUNED, "checkpoint1.pt", "--finetune-from-model: run/checkpoint1.pt is of another"),
         ({"continue_once": "b.pt"}, "a.pt", "--continue-once has no effect with --restore-file: omit one"),
-        (
-            HERE | {"continue_once": "c.pt", "finetune_from_model": "c.pt"},
-            "a.pt",
-            "--finetune-from-model has no effect with --continue-once: omit one",
-        ),
+        (ONCE | TUNED, "a.pt", "--continue-once has no effect with --restore-file: omit one"),  # in every process
+        (HERE | ONCE | TUNED, "a.pt", "--finetune-from-model has no effect with --continue-once: omit one"),
         (HERE | {"stop_time_hours": 9}, "a.pt", None),
         (
-            HERE | {"finetune_from_model": "c.pt", "stop_time_hours": 9},
+            HERE | TUNED | {"stop_time_hours": 9},
             "a.pt",
             "--finetune-from-model: c.pt: fairseq would count its 0.11 hours",
         ),
