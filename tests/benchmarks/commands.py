@@ -75,6 +75,7 @@ class Commands:
         if ours:
             own = [*TASK, *RULE, "--arch", f"{self.args.family}_tiny", "--autocast", self.args.autocast]
         limits = ["--adam-betas", "(0.9, 0.98)", "--max-update", self.args.updates, "--log-file", log]
+        limits += ["--save-dir", self.folder]  # fairseq would continue from a checkpoint in checkpoints/
         self.run(["fairseq-train", self.data, *TRAINING, *SIDES, *own, *limits])
         speeds = [values["wps"] for values in read_log(log)["train_inner"].values()]
         return statistics.median(speeds[1:])
@@ -90,7 +91,8 @@ class Commands:
 
     def search(self, ours: bool, raw: pathlib.Path, subwords: pathlib.Path) -> float:
         if ours:
-            return self.run(["nmt-translate", self.args.checkpoint, "--lenpen", 1, "--input", raw])[0]
+            own = ["--engine", "ctranslate2", "--beam", 4, "--lenpen", 1]
+            return self.run(["nmt-translate", self.args.checkpoint, *own, "--input", raw])[0]
         buffer = ["--buffer-size", 2000]
         return self.run(["fairseq-interactive", self.data, "--path", self.stock, *SEARCH, *buffer], stdin=subwords)[0]
 

@@ -39,7 +39,7 @@ def stock_of(model, cfg, task):
 
 
 def batches_of(task, sentences: int, count: int, device: str) -> list[dict]:
-    """Batches of that many sentences of similar length, `count` sentences of the test set together."""
+    """Batches of that many sentences of similar length, about `count` of the test set together, rather more."""
     dataset = task.dataset("test")
     batches = task.get_batch_iterator(dataset, None, sentences, disable_iterator_cache=True)
     found = list(batches.next_epoch_itr(shuffle=False))
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("data", type=pathlib.Path, help="the data-bin that they were trained on")
     parser.add_argument("checkpoints", type=pathlib.Path, nargs="+")
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 32, 128], help="sentences in a batch")
-    parser.add_argument("--sentences", type=int, default=512, help="of the test set in a round")
+    parser.add_argument("--sentences", type=int, default=512, help="of the test set in a round, about")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="words of every hypothesis (default: as many as it has)")
     args = parser.parse_args()

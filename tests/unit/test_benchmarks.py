@@ -1,18 +1,30 @@
 """The benchmarks, which are run by hand only, count the right seconds and compare ways of computing the same."""
 
+import functools
+import logging
+import sys
+
+import data_prep
+import generator
 import growth
+import loss
 import parts
 import pytest
+import relative_positions
 import speed
 import torch
+from fairseq.optim.adam import FairseqAdam
 from relative_positions import Gathered, Published, peak_memory
 
 from user_dir.relative.attention import RelativeMultiheadAttention
+from user_dir.search.beam import BeamSearchGenerator
 from user_dir.tools.shared.training_cost import operations
+from user_dir.training import criterion
+from user_dir.training.optimizer import FusedAdam
 from user_dir.weighted.attention import BranchedAttention
 
 from comparing import randomise
-from support import SMALL
+from support import OLD, SMALL
 
 
 class Clock:
@@ -61,6 +73,8 @@ def test_the_first_round_is_not_counted_and_a_ratio_is_that_of_a_round(clock, ca
     speeds = {name: [12 / seconds for seconds in rounds] for name, rounds in times.items()}
     assert speed.report_speeds("updates", speeds)["ours"] == {"words a second": 12, "ratio": 2}
     assert "2.00 times fairseq's (1.33–4.00)" in capsys.readouterr().out
+    relative_positions.report({"absolute": [2, 4, 4], "ours": [1, 4, 3]}, {"absolute": 1, "ours": 2.5})
+    assert capsys.readouterr().out.split("\n")[1].split() == "ours 3000.00 ms (0.750; 0.500–1.000) 2.5 MB".split()
 
 
 def test_multiplications_are_those_that_torch_counts(build, dictionary, monkeypatch):
@@ -94,3 +108,55 @@ def test_peak_memory_is_that_of_one_time():
 
     assert peak_memory(in_turn) == pytest.approx(4, rel=0.01)
     assert peak_memory(lambda: [torch.empty(10**6), torch.empty(10**6)]) == pytest.approx(8, rel=0.01)
+
+
+def test_a_step_derives_and_an_update_changes_the_model(build, dictionary, batch):
+    for fairseqs, kind in ((True, FairseqAdam), (False, FusedAdam)):
+        model, derived = build("vaswani_transformer_base"), []
+        (weight := model.encoder.layers[0].fc1.weight).register_hook(derived.append)
+        step = functools.partial(speed.training_step, model, batch, speed.build_criterion(dictionary, fairseqs))
+        before = weight.detach().clone()
+        step()
+        assert weight.equal(before) and weight.grad is None and len(derived) == 1 and model.training
+        step(speed.build_optimizer(model, kind))
+        assert not weight.equal(before) and weight.grad is None and len(derived) == 2
+
+
+@pytest.mark.parametrize("fairseqs", [True, False])
+def test_every_hypothesis_of_a_timed_search_is_as_long_as_the_source(build, dictionary, monkeypatch, fairseqs):
+    asked = []
+    monkeypatch.setattr(BeamSearchGenerator, "is_plain_beam_search", lambda search: asked.append(search) or True)
+    batch = speed.random_batch(dictionary, 4, 8, "cpu")
+    assert batch["src_lengths"].tolist() == [5, 8, 8, 5]
+    assert batch["prev_output_tokens"].eq(dictionary.pad()).sum(1).tolist() == [3, 0, 0, 3]
+    found = speed.beam_search(randomise(build("vaswani_transformer_base"), 3), dictionary, batch, fairseqs)()
+    assert [[len(one["tokens"]) for one in beams] for beams in found] == [[9] * 4] * 4  # with </s>
+    assert bool(asked) != fairseqs
+
+
+def test_fairseqs_model_has_the_same_weights_in_its_generator(monkeypatch, capsys):
+    """10 of the 20 sentences, of which each has 4 hypotheses of 4 words; here a round takes a second."""
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    monkeypatch.setattr(generator, "BEAM", generator.GenerationConfig(beam=4))
+    monkeypatch.setattr(generator, "time_in_turn", lambda todo, n: {name: [todo[name]() or 1.0] for name in todo})
+    words = f"generator.py {OLD}/data-bin {OLD}/vaswani_transformer.pt --batches 5 --sentences 10 --steps 4"
+    monkeypatch.setattr(sys, "argv", words.split())
+    generator.main()
+    printed = capsys.readouterr().out
+    assert printed.count(" 40 words/s   1.00 times fairseq's") == 2
+    assert "40 of 40 hypotheses of vaswani_transformer" in printed
+
+
+def test_the_loss_is_timed_with_that_many_tokens_in_a_chunk(monkeypatch):
+    for name in ("ROWS", "LOGITS"):
+        monkeypatch.setattr(criterion, name, None)  # which `step` sets
+    chunks, mm = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda x, *args, **options: chunks.append(len(x)) or mm(x, *args, **options))
+    features, weight = torch.randn(10, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True)
+    loss.step(4, features, weight, torch.randint(6, (10,)), torch.float32)
+    assert chunks == [4, 4, 2] and features.grad is None and weight.grad is None
+
+
+def test_a_projection_is_of_what_more_pairs_take(capsys):
+    data_prep.project((1000, {"tok": 3603.0}), (3000, {"tok": 3605.0}))
+    assert capsys.readouterr().out.split() == "tok 1,000 pairs/s 4.5M: 135 min 36M: 11.0 h".split()
