@@ -35,7 +35,6 @@ class Treebank(LocalFiles):
 
     paths: dict[str, list[Path]]
     title = "own treebank"
-    columns = SIDES
 
     def __post_init__(self) -> None:
         self.files = {part: [file for path in paths for file in _files(path)] for part, paths in self.paths.items()}
@@ -54,8 +53,10 @@ def _files(path: Path) -> list[Path]:
     """`path`, or the treebank's files in it."""
     if not path.exists():
         raise PreparationError(f"{path}: no such file or folder; check the path")
-    if not path.is_dir():
+    if path.is_file():
         return [path]
+    if not path.is_dir():
+        raise PreparationError(f"{path}: not an ordinary file, which can be read twice; write the trees to one")
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".mrg")  # LDC's are in upper case
     if not files:
         raise PreparationError(f"{path}: no file of this folder ends in .mrg; name the files with the trees")

@@ -79,7 +79,7 @@ for option in output source-lang target-lang; do
 done
 at_least 1 PATIENCE  # fairseq takes 0 for no limit
 if [ "$checkpoints" = epoch ]; then
-  most=$(sed -nE 's/.* --max-pairs[ =]([0-9]+) .*/\1/p' <<< " ${preparation[*]} ")
+  most=$(sed -nE 's/.* --max-pairs[ =]0*([0-9]{1,9}) .*/\1/p' <<< " ${preparation[*]} ")
   [ "${most:-$lines}" -ge "$lines" ] || words=$((words * most / lines))
   # An epoch of 500 pairs has three updates: with a validation after each, patience would end while the rate rises.
   epochs=$((50 * BATCH / (words * 4 / 3 + 1) + 1))  # a word is about 4/3 subwords

@@ -120,7 +120,7 @@ esac
 UPDATES=${UPDATES:-${updates:-$published_updates}} AVERAGE=${AVERAGE:-${average:-$published_average}}
 at_least 0 GPUS NODE_RANK SEED
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
-at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE
+at_least 1 PROCESSES NODES MAX_TOKENS UPDATES AVERAGE ${MERGES:+MERGES}
 workers=$((PROCESSES * NODES))
 [ "$SMOKE" = 0 ] || batch=$((workers < 4 ? 1000 : 300 * workers))  # a long sentence for each
 BATCH=${BATCH:-$batch}

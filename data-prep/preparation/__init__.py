@@ -3,8 +3,8 @@
     raw        corpora (of the registry, or own files), fetching, archives, markup; extracting with splitting, cleaning
     tok        tokenising
     clean      cleaning
-    bpe        subwords
+    bpe        subwords; earlier, whose codes --like takes
     data-bin   binarising
 
-All of them use stages (which skips finished ones), parallel, locking, text and errors.
+All of them use stages (which skips finished ones), parallel, locking, text and errors. treebank.py has trees.
 """

@@ -89,9 +89,9 @@ def without_repeats(pairs: Callable[[], Iterable[tuple]], folder: Path, dropped:
 def _repeated(values: np.ndarray) -> np.ndarray:
     """For each value whether it occurred before; bool, of the same length."""
     repeated = np.ones(len(values), bool)
-    parts, slices = len(values) // AT_A_TIME + 1, range(0, len(values), AT_A_TIME)
-    for part in range(parts):  # equal values are in the same part
-        members = [start + np.flatnonzero(values[start : start + AT_A_TIME] % parts == part) for start in slices]
-        places = np.concatenate(members) if members else np.empty(0, int)
+    slices = range(0, len(values), AT_A_TIME)
+    for part in range(len(slices)):  # equal values are in the same part
+        members = [start + np.flatnonzero(values[start : start + AT_A_TIME] % len(slices) == part) for start in slices]
+        places = np.concatenate(members)
         repeated[places[np.unique(values[places], return_index=True)[1]]] = False
     return repeated

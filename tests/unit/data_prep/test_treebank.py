@@ -175,6 +175,7 @@ def test_the_command(bank, tmp_path, capsys):
         ({"valid": "traces"}, ["traces: no trees with words", "--valid"]),
         ({"train": "train test"}, ["test: given with --train and with --test; choose one"]),
         ({"train": "train link"}, ["test: given with --train and with --test"]),
+        ({"train": "train /dev/null"}, ["/dev/null: not an ordinary file, which can be read twice; write the trees"]),
         ({"valid": ""}, ["--valid", "--help"]),
     ],
 )

@@ -35,6 +35,8 @@ from unit.examples.support import EXAMPLES, option, plan
         ("multi30k.sh", {"SIZE": "big"}, ["SIZE=big has no effect"]),
         ("multi30k.sh", {"ARCH": "relative_transformer_tiny"}, ["ARCH=relative_transformer_tiny has no effect"]),
         ("ted.sh", {"TARGET": "gl"}, ["SOURCE=gl TARGET=gl", "en for the other"]),
+        ("ted.sh", {"MERGES": "few"}, ["MERGES is few, and has to be a whole number of at least 1"]),
+        ("multilingual.sh", {"MERGES": 0}, ["MERGES is 0, and has to be a whole number of at least 1"]),
         ("wmt14.sh", {"SOURCE": "de"}, ["SOURCE=de has no effect"]),
         ("quickstart.sh", {"MIRROR": "/no/where"}, ["MIRROR=/no/where", "no such folder"]),
         ("g2p.sh", {"AVERAGE": 5}, ["AVERAGE=5", "best checkpoint alone"]),

@@ -79,6 +79,9 @@ def test_own_text_gets_the_settings_for_its_size(tmp_path):
         limited = unbroken(started(*texts, "--dry-run", PREPARATION=preparation, PAIRS="5000", **given).stdout)
         assert "--save-interval 192 " in limited and "--arch vaswani_transformer_tiny " in limited
         assert last_options(limited, ("bpe-operations", "patience")) == {"bpe-operations": "777", "patience": "3"}
+    for most, epochs in (("0900", 20), ("900000000000000000000", 20), ("090", 107)):  # bash's numbers are others
+        limited = started(*texts, "--dry-run", PREPARATION=f"--max-pairs {most}")
+        assert not limited.stderr and f"--save-interval {epochs} " in unbroken(limited.stdout)
     separate = started(*texts, "--dry-run", PREPARATION="--separate-bpe").stdout
     assert "--share-decoder-input-output-embed" in separate and "--share-all-embeddings" not in separate
     (tmp_path / "joint/bpe").mkdir(parents=True)
