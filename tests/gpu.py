@@ -132,6 +132,8 @@ class Parts:
             raise Failure(f"the loss was {first} and is {last} after {updates} updates")
         state = load(folder / "checkpoint_last.pt")["model"]
         weights = [value.double() for name, value in state.items() if name.endswith((".kappa", ".alpha"))]
+        if not weights and "branched_attention" in FAMILIES[family].options:
+            raise Failure("the checkpoint has no κ and α")
         apart = max((max(abs(value.sum() - 1).item(), -value.min().item()) for value in weights), default=None)
         if apart is not None and apart > 2e-3:  # --fp16 saves them in half precision
             raise Failure(f"κ or α is {apart:.1e} away from the simplex")

@@ -36,6 +36,7 @@ def test_a_command_that_fails_or_has_no_time_left(tmp_path):
         ("nan", [0.5, 0.5], "the loss was 5.0 and is nan after 40 updates"),
         (2, [0.5, 0.6], "κ or α is 1.0e-01 away from the simplex"),
         (2, [-0.1, 1.1], "κ or α is 1.0e-01 away from the simplex"),
+        (2, None, "the checkpoint has no κ and α"),
     ],
 )
 def test_a_training_that_diverges_or_leaves_the_simplex_has_failed(parts, monkeypatch, loss, kappa, failure):
@@ -47,7 +48,8 @@ def test_a_training_that_diverges_or_leaves_the_simplex_has_failed(parts, monkey
         return "".join(json.dumps({"epoch": 1, **line}) + "\n" for line in lines) + "at most 7 MB\n"
 
     parts.commands.run = run
-    state = {"encoder.layers.0.kappa": torch.tensor(kappa), "decoder.layers.0.alpha": torch.tensor([1.0])}
+    weights = {"encoder.layers.0.kappa": kappa, "decoder.layers.0.alpha": [1.0]} if kappa else {}
+    state = {name: torch.tensor(values) for name, values in weights.items()}
     monkeypatch.setattr(gpu, "load", lambda path: {"model": state})
     with pytest.raises(gpu.Failure, match=failure) if failure else contextlib.nullcontext():
         found = parts.train("name", "weighted_transformer")

@@ -55,18 +55,20 @@ def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple
     return [x for x, _ in pairs], [y for _, y in pairs]
 
 
-def draw(logs: list[dict], names: list[str], values: list[str], against: str):
-    """The figure: a panel for each of `values` that any log has.
+def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: str):
+    """The figure: a panel for each value that is asked for, or for each of TITLES that any log has.
 
     Raises:
-        InputError: if no log has any
+        InputError: if no log has one that is asked for, or any
     """
     everything = [points for log in logs for points in log.values()]
+    values = asked or (["loss"] if against == "training-loss" else list(TITLES))
     shown = [value for value in values if any(curve(points, value, against)[0] for points in everything)]
-    if not shown:
+    missing = [value for value in values if value not in shown]
+    if not shown or asked and missing:
         numbers = [pair for points in everything for line in points.values() for pair in line.items()]
         known = sorted({name for name, value in numbers if isinstance(value, float)})
-        raise InputError(f"no log has {', '.join(values)} over {against}; there are {', '.join(known)}")
+        raise InputError(f"no log has {', '.join(missing)} over {against}; there are {', '.join(known)}")
     columns = len(shown) if len(shown) < 4 else -(-len(shown) // 2)
     lines = -(-len(shown) // columns)
     figure = new_figure(5.5 * columns, 3.8 * lines)
@@ -193,11 +195,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"there are {len(args.logs)} logs and {len(args.names)} --names: give each log one")
     logs = [read_log(path) for path in args.logs]
     names = args.names or names_of(args.logs)
-    if args.against == "training-loss":
-        drawn, values = [over_training_loss(*pair) for pair in zip(logs, args.logs)], ["loss"]
-    else:
-        drawn, values = logs, list(TITLES)
-    figure = draw(drawn, names, args.values or values, args.against)
+    drawn = [over_training_loss(*pair) for pair in zip(logs, args.logs)] if args.against == "training-loss" else logs
+    figure = draw(drawn, names, args.values, args.against)
     if args.reach is not None or args.cost:
         print(table_of(args, logs, names))
     save(figure, args.output)

@@ -26,10 +26,11 @@ def test_picture(fairseq_log, steps, tmp_path, capsys):
     assert capsys.readouterr().out == f"{tmp_path / 'training.png'}\n"
 
 
-def test_panels(log):
-    figure = tool.draw([log, log, log], ["base", "base", "relative"], [*tool.TITLES, "nowhere"], "updates")
+def test_panels(log, monkeypatch):
+    monkeypatch.setitem(tool.TITLES, "nowhere", "what no log has and nobody asked for")
+    figure = tool.draw([log, log, log], ["base", "base", "relative"], None, "updates")
     panels = {axis.get_title(): axis for axis in figure.axes}
-    assert list(panels) == list(tool.TITLES.values())
+    assert list(panels) == list(tool.TITLES.values())[:-1]
     lines = [line for line in panels[tool.TITLES["loss"]].lines if len(line.get_xdata())]
     assert [list(line.get_ydata()) for line in lines] == [[10.5, 8.5], [9.0, 7.5]] * 3
     assert lines[0].get_color() == lines[2].get_color() != lines[4].get_color()
@@ -68,7 +69,7 @@ def test_over_training_loss(log, tmp_path, fairseq_log, steps):
     found = tool.over_training_loss(log, tmp_path)
     assert list(found) == ["valid"]
     assert tool.curve(found["valid"], "loss", "training-loss") == ([9.5, 8.5], [9.0, 7.5])
-    (axis,) = tool.draw([found, found], ["base", "weighted"], ["loss"], "training-loss").axes
+    (axis,) = tool.draw([found, found], ["base", "weighted"], None, "training-loss").axes
     lines = [line for line in axis.lines if len(line.get_xdata())]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in lines] == [([9.5, 8.5], [9.0, 7.5])] * 2
     assert axis.get_xlabel() == "training loss"
@@ -119,6 +120,7 @@ VALIDATION = '{"epoch": 1, "valid_loss": "9", "valid_num_updates": "50"}'
         ("hello\n{}\nepoch 1 | nothing\n", [], "holds no line of a training"),
         (None, [], "No such file"),
         (LINE, ["--values", "kappa"], "no log has kappa.*there are epoch, loss, num_updates"),
+        (LINE, ["--values", "loss", "kappa", "alpha"], "no log has kappa, alpha over updates"),
         (LINE, ["--against", "training-loss"], "train.log has no validation, and --against training-loss"),
         (VALIDATION, ["--against", "training-loss"], "train.log has no training loss, and"),
         (LINE, ["--reach"], "train.log has no validation with a finite loss"),
