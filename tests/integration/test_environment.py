@@ -138,7 +138,7 @@ def test_another_checkout_in_the_same_environment(checkout):
         ('Field "compute_cap" is not a valid field to query.', "https://download.pytorch.org/whl/cu126"),
     ],
 )
-def test_torch_for_the_gpu(checkout, tmp_path, gpus, url):
+def test_torch_for_the_gpu(checkout, gpus, url):
     executable(checkout / "python", STAND_IN.replace('"-c import torch") ;;', '"-c import torch") exit 1 ;;'))
     (checkout / "bin").mkdir()
     executable(checkout / "bin/nvidia-smi", f"[ $1 = -L ] || echo '{gpus}'" if gpus else "exit 9")

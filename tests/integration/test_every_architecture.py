@@ -1,9 +1,9 @@
 """The cases of fairseq's own tests that concern an architecture for translation, with ours.
 
 A smoke pass over every named architecture, and a deep one over a size of each family. fairseq's commands run in this
-process: each is a second, and not three. Its cases that are tested elsewhere: resuming, accumulation, averaging and
-learning (test_training.py), generator and layer drop (test_generation.py), options that are refused (test_config.py),
-TorchScript and activation checkpointing (test_model.py).
+process: each is a second, and not three. Its cases that are tested elsewhere: resuming and accumulation
+(test_resume.py), averaging and learning (test_training.py), generator and layer drop (test_generation.py), options that
+are refused (test_config.py), TorchScript and activation checkpointing (test_model.py).
 """
 
 import itertools

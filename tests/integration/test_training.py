@@ -1,4 +1,4 @@
-"""fairseq's real commands with --user-dir: learn, resume, run in parallel, generate; for every architecture."""
+"""fairseq's real commands with --user-dir: learn, run in parallel, generate; for every architecture."""
 
 import re
 

@@ -91,7 +91,7 @@ def test_an_architecture_has_to_be_made_of_the_variants_family(alibi, new_task):
 def test_an_option_that_the_family_leaves_out_has_its_default(alibi, build, monkeypatch):
     config = dataclasses.make_dataclass("Config", [("alibi_other", int, 7)], bases=(alibi.AlibiConfig,))
     monkeypatch.setattr(alibi.AlibiTransformer, "config", config)
-    build("alibi_transformer_base")
+    assert build("alibi_transformer_base").encoder.cfg.alibi_other == 7
 
 
 @pytest.mark.parametrize("positions", ["keys", "values", "keys_and_values"])

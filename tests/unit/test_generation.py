@@ -238,15 +238,15 @@ KEPT = {  # and where branched self-attention of an encoder, and encoder–decod
 def test_dropout_is_retained_by_fairseqs_names(build, kept):
     """--retain-dropout-modules."""
 
-    def retained(arch, **options):
+    def retained_in(arch, **options):
         model = build(arch, dropout=0.1, **options)
-        dropouts = {name: module for name, module in model.named_modules() if isinstance(module, FairseqDropout)}
-        for name, module in dropouts.items():
-            module.make_generation_fast_(name, retain_dropout=True, retain_dropout_modules=[kept])
-        return {name for name in dropouts if dropouts[name].apply_during_inference}
+        for name, module in model.named_modules():
+            if isinstance(module, FairseqDropout):
+                module.make_generation_fast_(name, retain_dropout=True, retain_dropout_modules=[kept])
+        return retained(model)
 
-    assert retained("vaswani_transformer_base") == retained("transformer") != set()
-    found = retained("weighted_relative_transformer_base", branched_attention="both")
+    assert retained_in("vaswani_transformer_base") == retained_in("transformer") != []
+    found = retained_in("weighted_relative_transformer_base", branched_attention="both")
     for branched, expected in zip(("encoder.layers.0.self_attn.", "decoder.layers.0.encoder_attn."), KEPT[kept]):
         assert {name.removeprefix(branched) for name in found if name.startswith(branched)} == expected
 

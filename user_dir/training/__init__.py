@@ -1,1 +1,1 @@
-"""Training: optimizer, criterion, and checks of the inputs."""
+"""Training: optimizer, criterion, data with BPE-dropout, what restarts need, and checks of the inputs."""

@@ -119,7 +119,7 @@ def test_other_options_are_refused(earlier, capsys, options, langs, parts):
     assert not (earlier / "refused").exists()
 
 
-def test_the_same_options_are_not(earlier, capsys):
+def test_the_same_options_are_not(earlier):
     same = ["--lowercase", "--bpe-operations", "40"]
     assert run(earlier, "same", OTHER, "--like", earlier / "old", *same) == 0
 

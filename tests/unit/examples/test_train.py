@@ -57,7 +57,7 @@ def test_as_many_at_a_time_as_asked(tmp_path, monkeypatch):
     assert train.train(waiting, 2, None) == 0 and Job.most == 2
 
 
-def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
+def test_others_go_on_if_one_cannot_begin(monkeypatch, capsys):
     begun = []
 
     def begin(training, mirror, gpu):

@@ -104,7 +104,7 @@ OTHERS = '[4]|4|{|{"beam": true}|{"other": 1}|{"beam": 0, "max_len_b": -1}|{"len
 
 
 @pytest.mark.parametrize("text", ["", *OTHERS.split("|"), '{"max_len_a": -1}', f'{{"beam": {"9" * 400}}}', "[" * 99999])
-def test_a_file_of_another_kind_is_refused(run, text, capsys):
+def test_a_file_of_another_kind_is_refused(run, text):
     """test_translator.py has more numbers."""
     path, data = run
     (path.parent / "search.json").write_text(text)

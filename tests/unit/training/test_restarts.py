@@ -146,7 +146,7 @@ def test_a_checkpoint_says_how_its_best_value_was_measured(new_task, options):
     assert {**LOSS, "smoothing": None}.items() <= task.get_checkpoint_dict()["CheckedTranslationTask"].items()
 
 
-def test_the_best_value_is_measured_by_the_first_validation_set(options):
+def test_the_best_value_is_measured_by_the_first_validation_set():
     """With --valid-pairs by those that are visited."""
     given = {"valid_subset": "one,two", "combine_valid_subsets": False, "label_smoothing": 0.1}
     given["best_checkpoint_metric"] = "loss"
