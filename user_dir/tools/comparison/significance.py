@@ -142,20 +142,20 @@ def differences(systems: list[System], used: dict[str, Metric], test: str) -> tu
     return rows, signature
 
 
-class OverSeeds(NamedTuple):
+class TTest(NamedTuple):
     """A difference of means under other seeds."""
 
     p: float  # how often they would give such a difference if both systems were equally good
     margin: float  # the 95% confidence interval is the difference ± margin
 
 
-def over_seeds(result) -> OverSeeds:
-    """A difference under other seeds, from the result of scipy's t-test."""
+def t_test(result) -> TTest:
+    """From the result of scipy's t-test."""
     low, high = result.confidence_interval(0.95)
-    return OverSeeds(float(result.pvalue), float(high - low) / 2)
+    return TTest(float(result.pvalue), float(high - low) / 2)
 
 
-def welch(ours: list[float], theirs: list[float]) -> OverSeeds | None:
+def welch(ours: list[float], theirs: list[float]) -> TTest | None:
     """The difference by Welch's t-test.
 
     None with a single seed, or without any spread.
@@ -165,10 +165,10 @@ def welch(ours: list[float], theirs: list[float]) -> OverSeeds | None:
     if min(len(ours), len(theirs)) < 2 or len({*ours}) == len({*theirs}) == 1:
         return None
     with warnings.catch_warnings(action="ignore"):  # where one side has no spread, scipy doubts a p that is right
-        return over_seeds(ttest_ind(ours, theirs, equal_var=False))
+        return t_test(ttest_ind(ours, theirs, equal_var=False))
 
 
-def paired(ours: dict[str, float], theirs: dict[str, float]) -> OverSeeds | None:
+def paired(ours: dict[str, float], theirs: dict[str, float]) -> TTest | None:
     """The difference by the paired t-test over the scores of each seed, which leaves out the luck it brings to both.
 
     None, too, where the seeds are not the same.
@@ -179,7 +179,7 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> OverSeeds | None
     spread = {round(one - other, 9) for one, other in pairs}  # differences of rounded scores
     if len(pairs) < max(2, len(ours), len(theirs)) or len(spread) == 1:
         return None
-    return over_seeds(ttest_rel(*zip(*pairs)))
+    return t_test(ttest_rel(*zip(*pairs)))
 
 
 def buckets(path: pathlib.Path | None, references: list[str], bounds: list[int] | None) -> dict[str, np.ndarray]:
