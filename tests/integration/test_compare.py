@@ -51,7 +51,7 @@ def test_every_family_with_every_seed(tmp_path):
     ]
     text = (tmp_path / output / "comparison.md").read_text()
     assert text in done.stdout and (tmp_path / output / "comparison.png").is_file()
-    assert re.search(r"^\| relative_transformer \| sacreBLEU \| \+0\.00 \| 1\.000 \|", text, re.MULTILINE)
+    assert re.search(r"^\| relative_transformer \| sacreBLEU \| \+0\.00 \| – \| 1\.000 \|", text, re.MULTILINE)
 
 
 def test_rows_of_a_table(tmp_path):
