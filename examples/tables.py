@@ -228,10 +228,9 @@ def outdated(project: pathlib.Path = PROJECT) -> dict[pathlib.Path, str]:
 @exit_in_one_line("tables.py")
 def main() -> None:
     parser = new_parser("tables.py", __doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
-    parser.add_argument(
-        "--difference", nargs=2, metavar=("ROW", "FROM"), help="print one row's difference from another"
-    )
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
+    one.add_argument("--difference", nargs=2, metavar=("ROW", "FROM"), help="print one row's difference from another")
     args = parser.parse_args()
     if args.difference:
         print(differences(*args.difference))

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import statistics
 
 import pytest
 
@@ -64,3 +65,16 @@ def test_both_sides_search_with_the_same_settings(typed):
         for name, value in (("--beam", "4"), ("--lenpen", "1")):
             assert theirs[theirs.index(name) + 1] == own[own.index(name) + 1] == value
         assert own[own.index("--engine") + 1] == "ctranslate2"
+
+
+def test_the_time_of_an_update_of_branches_is_that_of_their_page():
+    """Beside the base's; either is a ratio to fairseq's, which ran in turn with it."""
+    ratios = {}
+    for file in (PROJECT / "tests/benchmarks/results").glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        machine = record["machine"]["cpu"], record["machine"]["instructions"], record["autocast"]
+        ratio = statistics.median(ours / stock for stock, ours in record["figures"]["train"])
+        ratios.setdefault(machine, {})[record["family"]] = ratio
+    times = [of["vaswani_transformer"] / of["weighted_transformer"] for of in ratios.values() if len(of) > 1]
+    page = (PROJECT / "examples/weighted.md").read_text(encoding="utf-8")
+    assert len(times) > 2 and f"[{min(times):.1f} to {max(times):.1f} times as long]" in page

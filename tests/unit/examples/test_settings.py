@@ -226,6 +226,9 @@ def test_parsing(family, tmp_path):
 def test_parsing_with_more_trees_and_with_the_sample(tmp_path):
     more = executable(tmp_path / "more", "")
     assert f"/20 {tmp_path}/21 {more} " in plan("parsing.sh", TREEBANK=tmp_path, PARSED="more", cwd=tmp_path)
+    text = plan("parsing.sh", FAMILY="weighted_transformer", TREEBANK=tmp_path)
+    page = " ".join((EXAMPLES / "README.md").read_text(encoding="utf-8").split())
+    assert "/checkpoint_last.pt --output" in text and "on WMT14 and WSJ the last)" in page
     text = plan("parsing.sh")
     expected = {"lr": "3e-3", "clip-norm": "1", "dropout": "0.1", "warmup-updates": "200", "max-update": "600"}
     assert last_options(text, expected) == expected and "/checkpoint_last.pt --output" in text

@@ -34,10 +34,26 @@ def test_the_folders_of_a_mirror_are_those_of_the_page():
     assert {*re.findall("`(.*?)`", named)} == {training.mirror for training in trainings} - {""}
 
 
+@pytest.mark.parametrize("recipe, group", [("multi30k_published", "multi30k"), ("sequences", "sequences")])
+def test_the_seeds_of_a_recipe_are_those_of_the_page(recipe, group):
+    rows = tables.records_of(group, tables.read_table(), tables.RESULTS).values()
+    fewest, most = ("no one two three four five".split()[of(map(len, rows))] for of in (min, max))
+    page = (PROJECT / "examples/README.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| \[{recipe}\.sh\].* {fewest} to {most} seeds \|$", page, re.MULTILINE)
+
+
 def test_every_record_is_of_a_training_in_the_table():
     groups = tables.read_table()
     known = {training.record for group in groups for training in tables.trainings_of(group, groups)}
     assert {*tables.RESULTS.glob("*.json")} <= known
+
+
+@pytest.mark.parametrize("group, words", [("sequences",) * 2, ("weighted", "`weighted`"), ("quickstart", "quickstart")])
+def test_the_hours_of_a_group_are_those_of_the_page(group, words):
+    """Within an hour, so that a record more does not change the page."""
+    seconds = (json.loads(file.read_text(encoding="utf-8"))["seconds"] for file in tables.RESULTS.glob(f"{group}.*"))
+    page = " ".join((tables.RESULTS / "README.md").read_text(encoding="utf-8").split())
+    assert int(re.search(rf"{words} (\d+)", page)[1]) == pytest.approx(sum(seconds) / 3600, abs=1)
 
 
 def test_a_name_is_of_one_command_and_a_command_of_one_name():
