@@ -100,6 +100,8 @@ run() {
   if [ -n "$dry_run" ]; then printf '%q ' "$@" && echo; else "$@"; fi
 }
 
+# slurm.sbatch and other hosts leave the scores to a later call.
+[[ "${NODE_RANK:-0} ${STEPS:-score}" == 0\ *score* ]] || exit 0
 echo "# ==== comparison"
 run python -m user_dir.tools.compare "${systems[@]}" --output "$output/comparison" --reference "$reference"
 if [ "$name" = convergence ]; then

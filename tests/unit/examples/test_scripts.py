@@ -31,6 +31,22 @@ def test_a_table_of_another_corpus_has_its_reference():
     assert "fairseq-train data/wmt14.en-fr.smoke/data-bin" in text
 
 
+@pytest.mark.parametrize(
+    "variables, compared",
+    [
+        ({"STEPS": "prepare"}, False),
+        ({"STEPS": "train"}, False),
+        ({"STEPS": "average translate score"}, True),
+        ({"NODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "first"}, False),
+    ],
+)
+def test_rows_without_scores_are_not_compared(variables, compared):
+    """The steps of slurm.sbatch, which would end after the first of them, and another host than the first."""
+    env = {"RECIPE": "wmt14", "ROWS": "k-1", "GPUS": "1", **variables}
+    done = bash(EXAMPLES / "ablations.sh", "shaw-distance", "--dry-run", env=env)
+    assert (done.returncode, "user_dir.tools.compare" in done.stdout) == (0, compared), done.stderr
+
+
 def test_rows_of_the_papers_corpus():
     """Each with its size, its options and its seed."""
     env = {"RECIPE": "wmt14", "ROWS": "big D.smoothing-0", "SEEDS": "2", "GPUS": "1"}
