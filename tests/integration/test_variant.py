@@ -100,6 +100,14 @@ def test_two_self_attentions_are_refused_by_name(alibi, build, positions):
         build("alibi_transformer_base", relative_positions=positions)
 
 
+@pytest.mark.parametrize("method, options", [("output", BRANCHES), ("compute_heads", RESTRICTED)])
+def test_an_override_that_would_not_be_called_is_refused(alibi, build, monkeypatch, method, options):
+    monkeypatch.setattr(alibi.AlibiAttention, method, lambda *args: None, raising=False)
+    option = f"--{next(iter(options)).replace('_', '-')}"
+    with pytest.raises(InputError, match=f"{option} replaces {method}, which AlibiAttention overrides: omit {option}"):
+        build("alibi_transformer_base", **options)
+
+
 def test_trains_and_decodes_by_fairseqs_commands(folder, copies, tmp_path):
     options = f"""--user-dir {folder} --arch alibi_transformer_tiny --alibi-steepest 4 --encoder-layers 1
         --decoder-layers 1 --optimizer fused_adam --lr 5e-3 --max-tokens 500 --max-update 20 --disable-validation

@@ -35,7 +35,8 @@ class MultiheadAttention(modules.MultiheadAttention):
         output               W^O, for heads that are not simply concatenated
 
     `joined` (transformer/layers.py) derives a class from branches or RestrictedAttention and a variant, in this order:
-    an override passes what it does not change to `super()`.
+    an override passes what it does not change to `super()`. Branches have an `output` of their own, RestrictedAttention
+    a `compute_heads`: with them, a variant that overrides it is refused.
 
     Args:
         key_dim: d_k, size of a head's queries and keys (default d / h)

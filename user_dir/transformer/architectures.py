@@ -1,11 +1,13 @@
 """All named architectures: each family in each size."""
 
 import re
+from dataclasses import fields
 
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from ..checkpoints.files import refuse_shared_ffn
+from ..checkpoints.trusted import BOUNDED
 from ..config import own_options
 from ..errors import InputError, flag
 from ..families import FAMILIES, SIZES, Family
@@ -32,7 +34,7 @@ def add_family(name: str, family: Family, model: type = TransformerModel) -> Non
 
     Raises:
         InputError: for a name that fairseq knows, whose earlier model it would silently keep, and for an option of
-            `model` whose value its TransformerConfig would lose
+            `model` whose value its TransformerConfig would lose, or which no checkpoint may have (`BOUNDED`)
     """
     names = (name, *(f"{name}_{size}" for size in SIZES))
     if taken := [known for known in names if known in MODEL_REGISTRY or known in ARCH_MODEL_REGISTRY]:
@@ -42,6 +44,10 @@ def add_family(name: str, family: Family, model: type = TransformerModel) -> Non
     if lost:
         reason = "fairseq takes a name that begins so for its own option, and this one would keep its default"
         raise InputError(f"{', '.join(lost)}: {reason}: choose another name")
+    bounded = [option for option in fields(model.config) if option.name.endswith(BOUNDED)]
+    if texts := [flag(one.name) for one in bounded if one.type not in (bool, int, float, int | None, float | None)]:
+        reason = "an option of a checkpoint has to be a number if its name ends so"
+        raise InputError(f"{', '.join(texts)}: {reason}: choose another name")
     FAMILIES[name] = family
     register_model(name)(model)
     for size in SIZES:

@@ -25,6 +25,7 @@ from ..weighted.residual import ResidualBranchedAttention
 # Variants of self-attention by the option that selects them; `from_config` returns a variant's arguments, or None if
 # it is not selected. MultiheadAttention says which methods a variant may override.
 SELF_ATTENTIONS = {"--relative-positions": RelativeMultiheadAttention}
+SUPPORTING = (MultiheadAttention, RelativeMultiheadAttention)  # whose methods go with branches and RestrictedAttention
 # by --branch-residual
 BRANCHES = {"none": BranchedAttention, "per_branch": ResidualBranchedAttention, "shared": WeightedHeads}
 
@@ -35,7 +36,7 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
     With ffn_dim (d_ff) its heads are branches, which contain FFNs of that total width.
 
     Raises:
-        InputError: if `cfg` selects more than one of SELF_ATTENTIONS
+        InputError: if `cfg` selects more than one of SELF_ATTENTIONS, or one with a method that would not be called
     """
     attention = MultiheadAttention
     options = {"key_dim": cfg.attention_key_dim, "value_dim": cfg.attention_value_dim, "dropout": cfg.attention_dropout}
@@ -48,14 +49,22 @@ def build_attention(side: str, cfg: VariantConfig, ffn_dim: int | None = None, *
         for option, arguments in selected.items():
             attention, options = SELF_ATTENTIONS[option], options | arguments
         if cfg.restricted_attention in (side, "both"):
+            refuse_lost("compute_heads", attention, "--restricted-attention")
             attention, options = joined(RestrictedAttention, attention), options | {"neighbourhood": cfg.neighbourhood}
     elif cfg.relative_attention == "all":
         attention, options = RelativeMultiheadAttention, options | RelativeMultiheadAttention.from_config(cfg)
     if ffn_dim:
+        refuse_lost("output", attention, "--branched-attention")
         branches = BRANCHES[cfg.branch_residual]
         attention, options = joined(branches, attention), options | branches.from_config(cfg, ffn_dim)
     sizes = getattr(cfg, side)
     return attention(sizes.embed_dim, sizes.attention_heads, **options, **kwargs)
+
+
+def refuse_lost(method: str, attention: type, option: str) -> None:
+    """Raises InputError if a variant's `attention` has its own `method`, in whose place `option` puts another."""
+    if all(getattr(attention, method) is not getattr(ours, method) for ours in SUPPORTING):
+        raise InputError(f"{option} replaces {method}, which {attention.__name__} overrides: omit {option}")
 
 
 @functools.cache

@@ -112,6 +112,18 @@ def test_an_option_that_would_keep_its_default_is_refused():
         add_family("window_transformer", Family({}), type("Window", (TransformerModel,), {"config": WindowConfig}))
 
 
+def test_an_option_that_no_checkpoint_may_have_is_refused():
+    """trusted.py takes a name that ends in "layers" for a size: the trained model would be refused."""
+
+    @dataclass
+    class TalkingConfig(VariantConfig):
+        talking_layers: str = option("all", "the layers whose heads talk")
+        talking_dim: int = option(8, "the size of what they say")
+
+    with pytest.raises(InputError, match="^--talking-layers: an option of a checkpoint .*: choose another name"):
+        add_family("talking_transformer", Family({}), type("Talking", (TransformerModel,), {"config": TalkingConfig}))
+
+
 @pytest.mark.parametrize("name", ["transformer_align", "transformer_wmt_en_de", "vaswani_transformer"])
 def test_a_name_that_is_taken_is_refused(name):
     """fairseq keeps the first model of a name without a word, and would train that one."""
