@@ -15,7 +15,8 @@ from .errors import PreparationError
 INVISIBLE = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 LONGEST = 1 << 24  # the most bytes in a line
 CONVERT = "convert the file first from its encoding, for example with iconv -f {} -t utf-8"
-MARKS = {b"\x1f\x8b": "decompress the file first, with gunzip"}  # of files of another form: their first bytes
+TOOLS = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"PK\3\4": "unzip"}
+MARKS = {mark: f"decompress the file first, with {tool}" for mark, tool in TOOLS.items()}  # a file's first bytes
 MARKS |= dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), CONVERT.format("utf-16"))
 
 
@@ -37,7 +38,8 @@ def decoded(stream: BinaryIO, name: str | Path) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            remedy = MARKS.get(line[:2], CONVERT.format("latin1"))
+            remedies = (remedy for mark, remedy in MARKS.items() if line.startswith(mark))
+            remedy = next(remedies, CONVERT.format("latin1"))
             message = f"{name}, line {number}: not valid UTF-8 at byte {error.start + 1}; {remedy}"
             raise PreparationError(message) from None
         yield text.removeprefix("\ufeff") if number == 1 else text

@@ -1,7 +1,9 @@
 """Text as it comes from elsewhere: what can be used stays beside its translation; what cannot is refused in a line."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 
@@ -93,6 +95,9 @@ REFUSED = {
     "a surrogate": (b"un\n\xed\xa0\x80\n", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8 at byte 1.*iconv"),
     "a picture": (b"\x89PNG\r\n\x1a\n\xff\n", b"one\n", [], "a.fr, line 1: not valid UTF-8"),
     "a compressed text": (gzip.compress(b"un\n"), b"one\n", [], "a.fr, line 1: .*; decompress the file first"),
+    "bzip2": (bz2.compress(b"un\n"), b"one\n", [], "a.fr, line 1: .*; decompress the file first, with bunzip2"),
+    "xz": (lzma.compress(b"un\n"), b"one\n", [], "a.fr, line 1: .*; decompress the file first, with unxz"),
+    "zip": (b"PK\3\4\x14\0\0\0\x08\0\xff", b"one\n", [], "a.fr, line 1: .*; decompress the file first, with unzip"),
     "UTF-16": ("un\n".encode("utf-16"), b"one\n", [], "a.fr, line 1: not valid UTF-8 at byte 1; .*iconv -f utf-16"),
     "a cut letter": (b"un\nd\xc3", b"one\ntwo\n", [], "a.fr, line 2: not valid UTF-8"),
     "only line ends": (b"\r\n" * 9, b"\r\n" * 9, [], "only 0 pairs are clean .*'empty': 9.*give more text"),
