@@ -19,8 +19,9 @@ _NOT_WORDS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")  # re has no class of marks, 
 
 
 def folded(sentence: str) -> str:
-    """The sentence without case and punctuation; a sentence of punctuation only does not change."""
-    return _NOT_WORDS.sub(" ", sentence.casefold()).strip() or sentence
+    """The sentence without case (i, ı, I and İ are one) and punctuation; one of punctuation only does not change."""
+    small = sentence.replace("İ", "i").casefold().replace("ı", "i")
+    return _NOT_WORDS.sub(" ", small).strip() or sentence
 
 
 def digest(text: str) -> bytes:

@@ -10,6 +10,7 @@ def test_marks_belong_to_words():
     for one, other in (("वह आता है", "वह आती है"), ("ป่า", "ป้า"), ("கடல்", "கடலே")):
         assert splitting.folded(one) != splitting.folded(other)
     assert splitting.folded("Ça va, ÇA_VA?") == splitting.folded("ça VA ça va") and splitting.folded("…") == "…"
+    assert splitting.folded("İyi IŞIK?") == splitting.folded("iyi ışık")
 
 
 def test_large_corpora_are_split_without_sorting_all_of_them():
