@@ -26,10 +26,11 @@ TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?: ?(?=[0-5०-५০-৫٠-�
 CJK = "\u2e80-\u9fff\uf900-\ufaff"
 WITHIN = (
     rf"(?<=\d) [٫٬] (?=\d)|(?<=[lL{CJK}가-힣]) · (?=[lL{CJK}가-힣])| [\u200c\u200d־] "  # ٣٫٥, col·legi, and joiners
+    r"|(?<=[\u0370-\u03ff\u1f00-\u1fff]) (?=·)|(?<=\b[Nn]) (?=°)"  # Ναι· όχι, and n° 5
 )
 QUOTED = rf"(?<=[{CJK}]) (?=[\"'][{CJK}])|(?<=[{CJK}！-～][\"']) (?=[{CJK}])"
 DASHES = rf"(?<=[{CJK}]) ?(?:\.{{3,}}|- -|-) (?=[{CJK}])"  # and dots, as Moses' normalisation writes — and …
-EMOJI = " (?=[\ufe0f\u20e3🏻-🏿])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags, which are several characters
+EMOJI = " (?=[\ufe0f\u20e3🏻-🏿\U000e0020-\U000e007f])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags: several characters
 AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։՝])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?"
 SPACES = re.compile(f"{TIME}|{WITHIN}|{QUOTED}|{DASHES}|{EMOJI}|{AROUND}")
 AFTER_AMOUNT = re.compile(  # 5 €pro: Moses takes € for that of €5
