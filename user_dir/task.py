@@ -31,7 +31,7 @@ from .config import EMBEDDINGS, option, training_options, whole
 from .errors import InputError
 from .preparation import detokeniser
 from .search.beam import LENGTH_PENALTIES, SEARCHES, BeamSearchGenerator, block_n_grams
-from .search.search_settings import IGNORED, refuse_search
+from .search.search_settings import IGNORED, OF_GENERATE, refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
 from .training.first_checkpoint import refuse_checkpoints
@@ -196,7 +196,7 @@ class CheckedTranslationTask(TranslationTask):
         if options.get("distributed_world_size", 1) > 1 and not self.of_checkpoint:
             given["distributed_world_size"] = options.get("path")  # a training has none
         if "extra_gen_cls_kwargs" in kwargs:  # fairseq-generate's call
-            del given["lm_path"], given["prefix_size"]
+            given |= dict.fromkeys(OF_GENERATE)
         refuse_search(**given)
         if seq_gen_cls is None and not getattr(args, "print_alignment", False):
             seq_gen_cls = BeamSearchGenerator

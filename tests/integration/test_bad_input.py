@@ -141,6 +141,7 @@ GIVEN = [
     ({"words": f"{METRIC} accuracy --maximize-best-checkpoint-metric", "criterion": "cross_entropy"}, NO_METRIC),
     # As fairseq-hydra-train may have them: it has no default schedule, and with the last one would train in float32.
     ({"lr_scheduler": None}, "lr_scheduler is missing: add lr_scheduler._name"),
+    ({"criterion": None}, "criterion is missing: add criterion._name"),
     ({"words": "--eval-bleu", "eval_bleu_args": None}, "--eval-bleu-args None: give a JSON object"),
     ({"words": "--amp", "offload_activations": True}, NO_AMP),
     ({"memory_efficient_fp16": True}, "common.memory_efficient_fp16 has no effect without common.fp16=true: add it"),

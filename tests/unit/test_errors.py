@@ -74,7 +74,7 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
         (InputError("not so"), "not so"),
         (ValueError("a mistake"), "traceback of ValueError"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)"),
-        (OSError("Model file not found: a.pt"), "--path: Model file not found: a.pt: name a checkpoint"),
+        (OSError("Model file not found: a.pt"), "{}: name a checkpoint"),
         (AssertionError("Source and target must contain the same number of examples"), "{}: prepare the data again"),
         (AssertionError("should not exceed max_tokens=1"), "{}: give a larger --max-tokens"),
         (AssertionError("--batch-size cannot be larger than --buffer-size"), "{}: give a larger --buffer-size"),
@@ -83,6 +83,8 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
         (AssertionError("--sampling requires --nbest x"), "{}: give both the same number"),
         (AssertionError("--sampling-topk requires --sampling"), "{}: add it"),
         (AssertionError("--temperature must be greater than 0"), "{}"),
+        (AssertionError("min_len cannot be larger x"), "--min-len: no translation may be so long: give a smaller one"),
+        (RuntimeError("selected index k out of range"), "--sampling-topk: the dictionary has fewer words: give fewer"),
         (ValueError("Provided Search parameters are mutually exclusive."), f"give only one of {SEARCHES}"),
         (
             NotImplementedError("Target-side constraints were provided, but search method doesn't support them"),

@@ -217,6 +217,7 @@ def test_validation_searches_with_ours(monkeypatch, given, language):
         ({"retain_iter_history": True}, "--retain-iter-history: fairseq would fail: omit it"),
         ({"lm_path": "lm.pt"}, "--lm-path: only fairseq-generate reads it: omit it"),
         ({"prefix_size": 2}, "--prefix-size: only fairseq-generate reads it: omit it"),
+        ({"score_reference": True}, "--score-reference: only fairseq-generate reads it: omit it"),
     ],
 )
 def test_impossible_searches_are_refused(build, new_task, given, words):

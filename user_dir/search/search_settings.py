@@ -23,11 +23,12 @@ MOST = 1_000_000
 RANGES = {"beam": (1, MOST), "lenpen": (-10, 10), "max_len_a": (0, MOST), "max_len_b": (1, MOST)}
 RANGES |= dict.fromkeys(("nbest", "max_tokens", "batch_size"), (1, 10**9))  # counts of a single search, not kept
 
+OF_GENERATE = ("lm_path", "prefix_size", "score_reference")
 # Options of fairseq's commands that have no effect or always fail: what to do instead.
 IGNORED = {
     "num_shards": "each part would translate all sentences: split the text, and use nmt-translate",
     "distributed_world_size": "fairseq-generate would translate a part of the sentences only: omit it",
-    **dict.fromkeys(("lm_path", "prefix_size"), "only fairseq-generate reads it: omit it, or use that command"),
+    **dict.fromkeys(OF_GENERATE, "only fairseq-generate reads it: omit it, or use that command"),
     **dict.fromkeys(("print_step", "replace_unk", "retain_iter_history"), "fairseq would fail: omit it"),
     "sacrebleu": "it has no effect: use --scoring sacrebleu, or nmt-score",
 }

@@ -160,6 +160,8 @@ def unusable(options, task_cfg) -> Iterator[str]:
     for kind in CHOICES:  # fairseq-hydra-train does not know the names
         if (name := getattr(options, kind)) and name not in (known := REGISTRIES[kind]["registry"]):
             yield f"there is no {kind}._name {name}: choose from {', '.join(known)}"
+    if options.criterion is None:
+        yield "criterion is missing: add criterion._name=fused_label_smoothed_cross_entropy and its options"
     if options.checkpoint_suffix:
         yield "--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir"
     if task_cfg.num_batch_buckets:

@@ -203,7 +203,8 @@ def test_sums_and_references_have_no_length_penalty(models, search, new_task):
     ours = models()
     assert_same(*(search(CheckedTranslationTask, ours, form=form, unnormalized=True) for form in FORMS))
     task = new_task(lenpen_form="vaswani")
-    assert type(task.build_generator(ours, argparse.Namespace(score_reference=True))) is SequenceScorer
+    given = argparse.Namespace(score_reference=True)
+    assert type(task.build_generator(ours, given, extra_gen_cls_kwargs={})) is SequenceScorer
 
 
 @pytest.mark.parametrize("options", LEFT_TO_FAIRSEQ)
