@@ -211,6 +211,18 @@ def test_a_moving_average_computes_as_the_model(build, batch, arch, norm):
         torch.testing.assert_close(other(**batch)[0], model(**batch)[0])
 
 
+@pytest.mark.parametrize("precise", [False, True])
+def test_a_moving_average_takes_shared_embeddings_once(build, precise):
+    model = build("vaswani_transformer_base", share_all_embeddings=True)
+    average = EMA(model, EMAConfig(ema_decay=0.5, ema_fp32=precise))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.data += 1
+    average.step(model)
+    for first, mean in zip(before, average.get_model().parameters()):
+        torch.testing.assert_close(mean, first + 0.5)
+
+
 def test_modules_hear_the_number_of_the_update(build):
     """As fairseq's do, such as an attention of your own with a schedule."""
     model, heard = build("vaswani_transformer_base"), []
