@@ -13,6 +13,7 @@ from ..checkpoints.trusted import refuse_untrusted
 from ..config import EMBEDDINGS
 from ..errors import InputError
 from ..preparation import preparation_of
+from ..task import CheckedTranslationTask
 
 # Options of training that read files, which a model with weights from a checkpoint does not need.
 NOT_READ = {"eval_bleu": False, **dict.fromkeys(EMBEDDINGS)}
@@ -60,9 +61,10 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     Raises:
         InputError: if a checkpoint or the dictionaries are missing or do not match
     """
-    directions, named = set(), ", ".join(map(str, paths))
+    directions, told, named = set(), [], ", ".join(map(str, paths))
     for path in paths:
         state = load(path)  # reports a damaged file
+        told.append(state["task_state"])
         directions.add(tuple(saved_options(state, "task").get(f"{side}_lang") for side in ("source", "target")))
         refuse_untrusted(path, state["cfg"], [tensor.numel() for tensor in state["model"].values()])
         if not isinstance(state["cfg"].get("generation"), dict):
@@ -78,6 +80,9 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(path) for path in paths], arg_overrides={"data": str(data), **NOT_READ, **overrides}
         )
+        checked = CheckedTranslationTask(task.cfg, task.source_dictionary, task.target_dictionary)
+        for task_state in told:  # fairseq asks the first one's task, which may be its own
+            checked.load_state_dict(task_state)
     except InputError as error:
         raise InputError(f"{named}: {error}") from error
     except Exception as error:  # another vocabulary, an unknown architecture, …: fairseq's message says which

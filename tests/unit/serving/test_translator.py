@@ -73,6 +73,16 @@ def test_models_of_different_directions_are_no_ensemble(files):
         Translator(path, other)
 
 
+def test_models_of_other_dictionaries_are_no_ensemble(files):
+    """Nor a single one; the task in these files is fairseq's, which does not compare them."""
+    path, _ = files("transformer")
+    other, _ = files(name="other.pt")
+    torch.save(torch.load(other) | {"task_state": {"dictionaries": ["of", "others"]}}, other)
+    for paths in ((path, other), (other, path), (other,)):
+        with pytest.raises(InputError, match="the model was trained with other dictionaries than those of"):
+            Translator(*paths)
+
+
 def test_ensemble(files):
     """The mean of the probabilities: of a model and itself the same model, of two others something else."""
     path, _ = files()
