@@ -14,7 +14,7 @@ import pathlib
 import re
 
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
@@ -70,6 +70,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
         raise InputError(f"{path} is of --arch {architecture} and cannot become one of {to}: {reason}")
     refuse_untrusted(path, cfg, sizes)
     if to == OURS:
+        with open_dict(cfg):  # an older file lacks newer options, such as --decoder-output-dim
+            ARCH_CONFIG_REGISTRY[architecture](cfg.model)
         refuse_options(VariantConfig.from_namespace(cfg.model))
     else:
         for name in VariantConfig.__annotations__:
@@ -102,6 +104,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
         # Moments are the same; torch's fused Adam is asked for in a group's options, and counts updates in a tensor.
         for group in adam["param_groups"]:
             group["fused"] = to == OURS
+            for moments in adam["state"].values():
+                moments.setdefault("step", group.get("step"))  # apex's Adam, which fairseq prefers, counts them there
         if to == STOCK:
             for moments in adam["state"].values():
                 moments["step"] = int(moments["step"])

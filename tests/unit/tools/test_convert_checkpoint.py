@@ -79,8 +79,9 @@ def test_there_and_back(command, copies, tmp_path):
 
 def test_a_file_of_before_fairseq_1(build, tmp_path):
     """As fairseq's public ones: all options in one list, another optimizer's history and no state of it."""
-    stock = build("transformer")
-    args = argparse.Namespace(arch="transformer_wmt_en_de", task="translation", data="data", **SMALL)
+    shared = {"share_all_embeddings": True}
+    stock = build("transformer", **shared)
+    args = argparse.Namespace(arch="transformer_wmt_en_de", task="translation", data="data", **SMALL, **shared)
     args.criterion, args.optimizer, args.lr, args.label_smoothing = "label_smoothed_cross_entropy", "nag", [0.1], 0.1
     args.source_lang, args.target_lang, args.left_pad_source, args.left_pad_target = "src", "tgt", "True", "False"
     history = [{"criterion_name": "LabelSmoothedCrossEntropyCriterion", "best_loss": 1.0}]
@@ -116,14 +117,16 @@ def test_names_and_state_are_those_of_the_other_family(saved, arch):
     state = torch.load(path)
     state["cfg"] |= {"optimizer": {"_name": adam}, "common": {"user_dir": "user_dir"}}
     state["optimizer_history"][-1] |= {"criterion_name": criterion_class, "optimizer_name": adam_class}
-    state["last_optimizer_state"] = {"param_groups": [{"fused": not ours}], "state": {0: {"step": torch.tensor(7.0)}}}
+    state["last_optimizer_state"] = {"param_groups": [{"fused": not ours, "step": 7}]}
+    state["last_optimizer_state"]["state"] = {0: {"step": torch.tensor(7.0)}, 1: {}}
     torch.save(state, path)
     found = tool.convert(path, "vaswani_transformer" if ours else "transformer")
     cfg, history = found["cfg"], found["optimizer_history"][-1]
     names = [cfg["model"]["task"], cfg["criterion"]["_name"], history["criterion_name"]]
     assert (*names, cfg["optimizer"]["_name"], history["optimizer_name"]) == expected
     assert cfg["task"]["_name"] == expected[0] and cfg["common"]["user_dir"] is None
-    assert found["last_optimizer_state"]["param_groups"] == [{"fused": ours}]
+    assert found["last_optimizer_state"]["param_groups"] == [{"fused": ours, "step": 7}]
+    assert [moments["step"] for moments in found["last_optimizer_state"]["state"].values()] == [7, 7]
 
 
 @pytest.mark.parametrize(
