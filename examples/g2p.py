@@ -5,7 +5,7 @@
 
 The published output has the correct sounds and its own, in another order and without the words. It is paired with ours
 by the correct sounds. Among words that sound alike, its correct outputs are paired with our correct ones, so that the
-difference is the smallest possible.
+fewest words differ, and p is the smallest possible.
 """
 
 import collections

@@ -12,6 +12,7 @@ those seeds. The table "families" has a row for each family, and a column for ea
 the last of its scores. The table "commands" has the records of tests/benchmarks/commands.py.
 """
 
+import math
 import pathlib
 import re
 import statistics
@@ -132,7 +133,7 @@ def commands_table(results: pathlib.Path) -> str:
 def score(record: dict, name: str) -> float | str:
     """The score called `name`, "" if the record has none; LOSS is the lowest validation loss."""
     if name == LOSS:
-        return min((validation["loss"] for validation in record["validation"]), default="")
+        return min((loss for step in record["validation"] if (loss := step["loss"]) < math.inf), default="")
     return record["scores"].get(name, {"score": ""})["score"]
 
 
@@ -165,7 +166,7 @@ def differences(row: str, other: str, results: pathlib.Path = RESULTS) -> str:
     """The Markdown table of a row's differences from another of the same data, in all their scores that are numbers.
 
     Raises:
-        InputError: if a row has no records, or they are of different data
+        InputError: if a row has no records, or they are of different data, or have no seed in common
     """
     sides = []
     for name in (row, other):
@@ -179,7 +180,9 @@ def differences(row: str, other: str, results: pathlib.Path = RESULTS) -> str:
     if data_of(ours) != data_of(theirs):
         raise InputError(f"{row} and {other} are of different data: name two rows of the same data")
     lines = [[name, difference(name, ours, theirs, 3 if name == LOSS else 2)] for name in (LOSS, *ours[0]["scores"])]
-    return markdown(["score", DIFFERENCE], [line for line in lines if line[1]])
+    if not (lines := [line for line in lines if line[1]]):
+        raise InputError(f"{row} and {other} have no seed in common with a number: name two rows that have one")
+    return markdown(["score", DIFFERENCE], lines)
 
 
 def reached(ours: list[dict], theirs: list[dict]) -> str:

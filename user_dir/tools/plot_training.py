@@ -59,7 +59,7 @@ def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: s
     """The figure: a panel for each value that is asked for, or for each of TITLES that any log has.
 
     Raises:
-        InputError: if no log has one that is asked for, or any
+        InputError: if no log has one that is asked for, or any, or a log has none of them
     """
     everything = [points for log in logs for points in log.values()]
     values = asked or (["loss"] if against == "training-loss" else list(TITLES))
@@ -69,6 +69,10 @@ def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: s
         numbers = [pair for points in everything for line in points.values() for pair in line.items()]
         known = sorted({name for name, value in numbers if isinstance(value, float)})
         raise InputError(f"no log has {', '.join(missing)} over {against}; there are {', '.join(known)}")
+    drawn = [any(curve(points, value, against)[0] for points in log.values() for value in shown) for log in logs]
+    if not all(drawn):  # an old record has no time
+        lacking = ", ".join(dict.fromkeys(name for name, has in zip(names, drawn) if not has))
+        raise InputError(f"{lacking}: no {', '.join(shown)} over {against}: omit them, or choose another --against")
     columns = len(shown) if len(shown) < 4 else -(-len(shown) // 2)
     lines = -(-len(shown) // columns)
     figure = new_figure(5.5 * columns, 3.8 * lines)

@@ -262,6 +262,9 @@ def test_the_difference_of_two_rows(tmp_path, monkeypatch, capsys):
         tables.differences("a.one", "b.one", tmp_path)
     with pytest.raises(InputError, match="a.on has no records in .*: name a training of train.py --list, without"):
         tables.differences("a.one", "a.on", tmp_path)
+    (tmp_path / "a.one.3.json").rename(tmp_path / "a.late.3.json")
+    with pytest.raises(InputError, match="a.late and a.other have no seed in common with a number: name two rows"):
+        tables.differences("a.late", "a.other", tmp_path)
     (tmp_path / "a.other.2.json").write_text("{}")
     with pytest.raises(InputError, match="a.other.2.json lacks seed, updates: remove it"):
         tables.differences("a.one", "a.other", tmp_path)
@@ -280,7 +283,8 @@ def test_updates_to_the_first_rows_loss():
 
 
 def test_the_lowest_validation_loss_is_a_score():
-    record = {"validation": [{"loss": 4.3}, {"loss": 4.1}, {"loss": 4.2}], "scores": {"BLEU": {"score": 40.0}}}
+    validation = [{"loss": loss} for loss in (float("nan"), 4.3, 4.1, 4.2)]
+    record = {"validation": validation, "scores": {"BLEU": {"score": 40.0}}}
     assert tables.score(record, tables.LOSS) == 4.1 and tables.score(record, "BLEU") == 40.0
     assert tables.score(record, "sign test") == ""  # trained without the published output
 

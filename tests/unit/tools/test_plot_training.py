@@ -177,7 +177,7 @@ def test_folders_of_runs(fairseq_log, steps, tmp_path, capsys):
     assert re.findall(r"^\| (a\.\d) \|", capsys.readouterr().out, re.MULTILINE) == ["a.1", "a.2"]
 
 
-def test_records(tmp_path, capsys):
+def test_records(tmp_path, capsys, refusal):
     """A record stands for its validations; one from before they had a time gives updates only."""
     validation = [{"update": 50, "loss": 9.0, "seconds": 20}, {"update": 100, "loss": 7.0, "seconds": 60}]
     timeless = [{"update": 50, "loss": 8.0}]
@@ -186,6 +186,7 @@ def test_records(tmp_path, capsys):
         write_record(path, {"validation": points, "scores": {}})
     tool.main([*map(str, paths), "--reach", "8", "--output", str(tmp_path / "a.png")])
     assert capsys.readouterr().out.splitlines()[2:4] == ["| new | 75 | 40 |", "| old | 50 | – |"]
+    refusal(tool.main, *paths, "--against", "wall", "--output", tmp_path / "b.png", match="old: no loss over wall: ")
     write_record(paths[1], {"validation": [{"update": 50, "loss": 7.5}, {"update": 100, "loss": 9.0}], "scores": {}})
     tool.main([*map(str, paths[::-1]), "--reach", "--output", str(tmp_path / "a.png")])
     assert "| updates to validation loss 7.5 |" in capsys.readouterr().out  # the first log's lowest, not its last

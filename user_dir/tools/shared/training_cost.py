@@ -45,8 +45,9 @@ def lengths(task) -> tuple[float, float]:
 def shown(points: dict[int, dict], epochs: dict[int, dict]) -> tuple[float, float]:
     """Target subwords and seconds of the updates in "train_inner" of a log, with its "train" (training_log.read_log).
 
-    A log may begin late (--continue-once); its first interval is then as long as the second. fairseq writes whole
-    seconds, so they are taken from the epochs where these are fewer than the intervals and have all of their updates.
+    Updates after the last interval, which only an epoch's line has, count as the others' mean. A log may begin late
+    (--continue-once); its first interval is then as long as the second. fairseq writes whole seconds, so they are taken
+    from the epochs where these are fewer than the intervals and have all of their updates.
     """
     numbers = sorted(points)
     begun = max(0, 2 * numbers[0] - numbers[1]) if len(numbers) > 1 else 0
@@ -54,7 +55,8 @@ def shown(points: dict[int, dict], epochs: dict[int, dict]) -> tuple[float, floa
     tokens = sum(points[updates]["wpb"] * (updates - before) for before, updates in intervals)
     whole = begun == 0 and max(epochs, default=0) >= numbers[-1]
     timed = epochs if whole and len(epochs) < len(points) else points
-    return tokens, sum(values["train_wall"] for values in timed.values()) * numbers[-1] / max(timed)
+    last = max(epochs) if whole else numbers[-1]
+    return tokens * last / numbers[-1], sum(values["train_wall"] for values in timed.values()) * last / max(timed)
 
 
 def cost(log: pathlib.Path, points: dict[int, dict], epochs: dict[int, dict]) -> tuple[float, float, float]:

@@ -60,7 +60,7 @@ def test_seconds_are_not_those_of_many_rounded_intervals():
     """The intervals take 0.4 s each, for which fairseq writes 0."""
     points = {100 * number: {"wpb": 10.0, "train_wall": 0.0} for number in range(1, 11)}
     epochs = {500: {"train_wall": 2.0}, 1250: {"train_wall": 3.0}}  # after the last interval, too
-    assert shown(points, epochs) == (10_000, 4)
+    assert shown(points, epochs) == (12_500, 5)
     assert shown(points, {500: epochs[500]}) == (10_000, 0)  # it has not ended
 
 
