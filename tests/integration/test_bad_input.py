@@ -49,6 +49,7 @@ INPUT = [
         (f"--lr 1e-3,1e-4 --lr-scheduler {schedule}", f"needs --lr-scheduler fixed, not {schedule}: give one")
         for schedule in ("cosine", "reduce_lr_on_plateau", "step")
     ],
+    ("--lr-scheduler cosine --max-update 9 --warmup-updates 9", "--warmup-updates 9: .*: raise --max-update"),
     ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins with a rate of 0.0: omit it"),
     ("--fp16 --amp", "--fp16 cannot be combined with --amp: omit one"),
     ("--fp16 --update-freq 2,1", "--fp16 with several .* --update-freq needs --fp16-scale-window: add one"),
@@ -123,6 +124,10 @@ def test_choices_that_are_sound(copies):
         check_input(copies, f"{POLYNOMIAL} {limit}")
     check_input(copies, f"{POLYNOMIAL} 5 --max-update 9 --end-learning-rate 1e-5")
     check_input(copies, "--lr-scheduler cosine --max-update 9 --warmup-updates 0 --stop-min-lr 1e-9")
+    check_input(copies, "--lr-scheduler cosine --warmup-updates 9 --max-update 9 --lr-period-updates 5")
+    check_input(copies, lr_scheduler="tri_stage", decay_steps=5)
+    check_input(copies, "--max-update 9", lr_scheduler="tri_stage", decay_steps=0, phase_ratio=[0.1, 0.4, 0.5])
+    check_input(copies, lr_scheduler="triangular", max_lr=1e-2)
     check_input(copies, "--batch-size 8", max_tokens=None, max_tokens_valid=None)
     check_input(copies, "--amp", autocast=False)  # hydra's off without quotation marks, which the model refuses
     check_input(copies, "--best-checkpoint-metric ppl")
@@ -139,6 +144,12 @@ GIVEN = [
     ({"words": f"{METRIC} nll_loss", "criterion": "cross_entropy"}, NO_METRIC),
     ({"words": "--load-alignments", "criterion": "cross_entropy"}, "--load-alignments has no effect .*: use"),
     ({"words": f"{METRIC} accuracy --maximize-best-checkpoint-metric", "criterion": "cross_entropy"}, NO_METRIC),
+    *[
+        ({"lr_scheduler": "tri_stage", "decay_steps": 0, "phase_ratio": ratio}, "tri_stage needs --decay-steps, .*: a")
+        for ratio in (None, [0.1, 0.4, 0.5])
+    ],
+    ({"lr_scheduler": "triangular", "max_lr": 5e-3}, "--max-lr 0.005: .* begins with --lr 0.005: give more"),
+    ({"lr_scheduler": "tri_stage"}, "tri_stage needs --decay-steps, .*: add them"),  # hydra's, with nothing else
     # As fairseq-hydra-train may have them: it has no default schedule, and with the last one would train in float32.
     ({"lr_scheduler": None}, "lr_scheduler is missing: add lr_scheduler._name"),
     ({"criterion": None}, "criterion is missing: add criterion._name"),

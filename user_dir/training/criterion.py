@@ -26,9 +26,12 @@ from fairseq.models import FairseqDecoder
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from torch import Tensor, nn
 
+from ..kernels.products import Linear
+
 # The most tokens and logits in a chunk on CPUs: more logits leave the caches between two passes over them, and fewer
 # tokens make W and its gradient, which are read for each chunk, cost too much (tests/benchmarks/loss.py).
 ROWS, LOGITS = 384, 2**24
+PRODUCTS = (nn.Linear.forward, Linear.forward)  # a subclass of nn.Linear may compute more, such as LoRA
 LOGITS_ON_GPU = 2**26  # each chunk is about 30 kernels: with 37,000 words 4,096 tokens take 3, not 11
 
 
@@ -70,7 +73,7 @@ def plain_projection(model: nn.Module) -> nn.Linear | None:
     """The output layer of `model` if it, the probabilities and the model's call are those of fairseq's Transformer."""
     decoder = getattr(model, "decoder", None)
     projection, layer = (getattr(decoder, name, None) for name in ("output_projection", "output_layer"))
-    plain = isinstance(projection, nn.Linear) and projection.bias is None
+    plain = getattr(type(projection), "forward", None) in PRODUCTS and projection.bias is None
     plain = plain and getattr(layer, "__func__", None) is TransformerDecoderBase.output_layer
     plain = plain and type(decoder).get_normalized_probs is FairseqDecoder.get_normalized_probs
     plain = plain and inspect.unwrap(type(decoder).forward) is TransformerDecoderBase.forward

@@ -100,6 +100,7 @@ def learning_faults(options) -> Iterator[str]:
     elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
         yield "--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4"
     schedule, warmup = options.lr_scheduler, getattr(options, "warmup_updates", 1)
+    get = vars(options).get  # hydra's have only what was given
     if schedule is None:  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
         yield "lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options"
     elif schedule == "inverse_sqrt" and warmup < 1:
@@ -108,6 +109,12 @@ def learning_faults(options) -> Iterator[str]:
         yield f"--lr with {len(options.lr)} rates needs --lr-scheduler fixed, not {schedule}: give one rate"
     elif schedule == "reduce_lr_on_plateau" and options.disable_validation:
         yield "--lr-scheduler reduce_lr_on_plateau needs validations: omit --disable-validation"
+    elif schedule == "cosine" and get("lr_period_updates", -1) <= 0 and warmup == options.max_update > 0:
+        yield f"--warmup-updates {warmup}: --lr-scheduler cosine divides by the updates after it: raise --max-update"
+    elif schedule == "tri_stage" and not (get("decay_steps") or get("phase_ratio") and options.max_update):
+        yield "--lr-scheduler tri_stage needs --decay-steps, or --phase-ratio and --max-update: add them"
+    elif schedule == "triangular" and get("max_lr", math.inf) <= options.lr[0]:
+        yield f"--max-lr {options.max_lr}: --lr-scheduler triangular begins with --lr {options.lr[0]}: give more"
     if (first := getattr(options, "warmup_init_lr", 0.0)) < 0:
         first = getattr(options, "min_lr", 0.0)  # of cosine and step
     name, path = chosen(options)

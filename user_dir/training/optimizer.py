@@ -63,6 +63,7 @@ class FusedAdam(FairseqAdam):
             if getattr(cfg, name):
                 raise InputError(f"{flag(name)} needs fairseq's adam: omit it")
         refuse_betas(cfg.adam_betas)
+        cfg.adam_betas = str(cfg.adam_betas)  # fairseq fails at a tuple, its default without a DictConfig
         self.params = params = list(params)
         groups, self.branch_training = params, None
         branch = [p for p in params if isinstance(getattr(p, "param_group", None), BranchTraining)]
@@ -156,7 +157,8 @@ def refuse_unsuitable(cfg: FusedAdamConfig, branch: list[Tensor]) -> None:
     """Raises InputError for options with which branch weights would not be trained."""
     if isinstance(cfg.max_update, str):  # a reference to fairseq's options, of a program that has not given its own
         raise InputError("fused_adam needs max_update, fp16 and amp for branch weights: add them to its options")
-    faults = []
+    counts = [(name, getattr(cfg, name)) for name in ("branch_warmup_updates", "branch_frozen_updates")]
+    faults = [f"{flag(name)} {count}: give at least 0" for name, count in counts if count < 0]
     if len({p.param_group for p in branch}) > 1:
         faults.append("κ and α are those of several models: build an optimizer for each model")
     if any(p.dtype in HALF for p in branch):  # float16 has steps of 1/4096 at 1/4; most updates are less than half that

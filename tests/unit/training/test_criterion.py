@@ -164,7 +164,7 @@ def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
 
 LIMITS = [{"reduce": False}, {"ignore_prefix_size": 1}, {"half": True}, {"bias": True}, {"find_unused": True}]
 LIMITS += [{"own_output_layer": True}, {"own_call": True}, {"arch": "transformer_align"}, {"amp": True}]
-LIMITS += [{"own_probabilities": part} for part in ("model", "decoder")]
+LIMITS += [{"own_probabilities": part} for part in ("model", "decoder")] + [{"own_projection": True}]
 
 
 @pytest.mark.parametrize("call", LIMITS, ids=str)
@@ -180,6 +180,9 @@ def test_what_it_does_not_carry_is_fairseqs(build, both, sample, monkeypatch, ca
         monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: device == "cuda")
     if "bias" in call:
         model.decoder.output_projection = torch.nn.Linear(16, 50)
+    if "own_projection" in call:
+        own = type("Own", (torch.nn.Linear,), {"forward": lambda self, x: torch.nn.Linear.forward(self, x).tanh()})
+        model.decoder.output_projection.__class__ = own
     if "own_output_layer" in call:
         own = type("Own", (type(model.decoder),), {"output_layer": lambda self, x: self.output_projection(x).tanh()})
         model.decoder.__class__ = own

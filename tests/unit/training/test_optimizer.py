@@ -69,6 +69,14 @@ def test_continues_with_the_options_given_now(model):
         assert group["lr"] == 0.01  # the scheduler's
 
 
+@pytest.mark.parametrize("betas", [{}, {"adam_betas": (0.9, 0.999)}, {"adam_betas": "(0.9, 0.999)"}], ids=str)
+def test_options_of_a_program(betas):
+    """A Namespace, with the defaults of our and fairseq's options."""
+    given = argparse.Namespace(optimizer="fused_adam", lr=[0.1], max_update=20000, fp16=False, amp=False, **betas)
+    optimizer = optim.build_optimizer(given, [*Branched().parameters()])
+    assert tuple(optimizer.param_groups[0]["betas"]) == (0.9, 0.999)
+
+
 @pytest.mark.parametrize("option", ["fp16_adam_stats", "use_old_adam"])
 def test_refuses_options_of_fairseqs_adam(option):
     with pytest.raises(InputError, match=f"--{option.replace('_', '-')} .*adam: omit it$"):
@@ -285,6 +293,9 @@ def test_never_frozen_when_asked():
 
 
 def test_refuses_never_to_train_them():
+    for name in ("warmup", "frozen"):
+        with pytest.raises(InputError, match=f"^--branch-{name}-updates -1: give at least 0$"):
+            fused_adam(Branched(), **{f"branch_{name}_updates": -1})
     for max_update in (0, 10000):
         with pytest.raises(InputError, match=f"--max-update {max_update} .*: .*--branch-frozen-updates"):
             fused_adam(Branched(), max_update=max_update)
