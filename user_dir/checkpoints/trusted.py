@@ -40,7 +40,8 @@ GROUPS = {
     "criterion": ("criterion", CRITERION_REGISTRY),
 }
 # Ends of the names of options that size a model: their values are numbers, which those in its file bound.
-BOUNDED = ("layers", "dim", "distance", "branches", "source_positions", "target_positions")
+POSITIONS = ("source_positions", "target_positions")
+BOUNDED = ("layers", "dim", "distance", "branches", *POSITIONS)
 
 
 def refuse_untrusted(source: str | pathlib.Path, cfg: Mapping, sizes: list[int] | None = None) -> None:
@@ -64,7 +65,7 @@ def refuse_untrusted(source: str | pathlib.Path, cfg: Mapping, sizes: list[int] 
     largest = {"softmax_cutoff": 0, "att_config": 0}
     if sizes is not None:
         largest |= {**dict.fromkeys(BOUNDED, sum(sizes)), "layers": len(sizes)}
-        largest |= dict.fromkeys(BOUNDED[-2:], max(sum(sizes), 2**20))  # also sinusoids
+        largest |= dict.fromkeys(POSITIONS, max(sum(sizes), 2**20))  # also sinusoids
     for option, value in (as_dict(cfg.get("model")) or {}).items():
         most = [number for ending, number in largest.items() if str(option).endswith(ending)]
         unset = value is None or isinstance(value, str) and not value

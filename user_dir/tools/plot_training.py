@@ -61,17 +61,16 @@ def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: s
     Raises:
         InputError: if no log has one that is asked for, or any, or a log has none of them
     """
-    everything = [points for log in logs for points in log.values()]
     values = asked or (["loss"] if against == "training-loss" else list(TITLES))
-    shown = [value for value in values if any(curve(points, value, against)[0] for points in everything)]
+    found = [{value for value in values for points in log.values() if curve(points, value, against)[0]} for log in logs]
+    shown = [value for value in values if any(value in of_log for of_log in found)]
     missing = [value for value in values if value not in shown]
     if not shown or asked and missing:
-        numbers = [pair for points in everything for line in points.values() for pair in line.items()]
+        numbers = [pair for log in logs for points in log.values() for line in points.values() for pair in line.items()]
         known = sorted({name for name, value in numbers if isinstance(value, float)})
         raise InputError(f"no log has {', '.join(missing)} over {against}; there are {', '.join(known)}")
-    drawn = [any(curve(points, value, against)[0] for points in log.values() for value in shown) for log in logs]
-    if not all(drawn):  # an old record has no time
-        lacking = ", ".join(dict.fromkeys(name for name, has in zip(names, drawn) if not has))
+    if not all(found):  # an old record has no time
+        lacking = ", ".join(dict.fromkeys(name for name, of_log in zip(names, found) if not of_log))
         raise InputError(f"{lacking}: no {', '.join(shown)} over {against}: omit them, or choose another --against")
     columns = len(shown) if len(shown) < 4 else -(-len(shown) // 2)
     lines = -(-len(shown) // columns)

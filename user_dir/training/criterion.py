@@ -31,8 +31,8 @@ from ..kernels.products import Linear
 # The most tokens and logits in a chunk on CPUs: more logits leave the caches between two passes over them, and fewer
 # tokens make W and its gradient, which are read for each chunk, cost too much (tests/benchmarks/loss.py).
 ROWS, LOGITS = 384, 2**24
-PRODUCTS = (nn.Linear.forward, Linear.forward)  # a subclass of nn.Linear may compute more, such as LoRA
 LOGITS_ON_GPU = 2**26  # each chunk is about 30 kernels: with 37,000 words 4,096 tokens take 3, not 11
+PRODUCTS = (nn.Linear.forward, Linear.forward)  # a subclass of nn.Linear may compute more, such as LoRA
 
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)

@@ -99,8 +99,8 @@ def learning_faults(options) -> Iterator[str]:
         yield "--optimizer is missing: add --optimizer fused_adam"
     elif "adam" in options.optimizer and [*options.lr] == [0.25]:  # fairseq's default, of SGD
         yield "--lr is missing, or 0.25, with which Adam does not learn: add one such as --lr 5e-4"
-    schedule, warmup = options.lr_scheduler, getattr(options, "warmup_updates", 1)
     get = vars(options).get  # hydra's have only what was given
+    schedule, warmup = options.lr_scheduler, get("warmup_updates", 1)
     if schedule is None:  # a configuration of one's own for fairseq-hydra-train may lack it, or its name
         yield "lr_scheduler is missing: add lr_scheduler._name=inverse_sqrt and its options"
     elif schedule == "inverse_sqrt" and warmup < 1:
@@ -115,13 +115,13 @@ def learning_faults(options) -> Iterator[str]:
         yield "--lr-scheduler tri_stage needs --decay-steps, or --phase-ratio and --max-update: add them"
     elif schedule == "triangular" and get("max_lr", math.inf) <= options.lr[0]:
         yield f"--max-lr {options.max_lr}: --lr-scheduler triangular begins with --lr {options.lr[0]}: give more"
-    if (first := getattr(options, "warmup_init_lr", 0.0)) < 0:
-        first = getattr(options, "min_lr", 0.0)  # of cosine and step
+    if (first := get("warmup_init_lr", 0.0)) < 0:
+        first = get("min_lr", 0.0)  # of cosine and step
     name, path = chosen(options)
     begins = name == "finetune_from_model" or options.reset_optimizer or not path.exists()
     if begins and schedule in FROM_ZERO and warmup > 0 and first <= options.stop_min_lr:
         yield f"--stop-min-lr {options.stop_min_lr}: the warm-up begins with a rate of {first}: omit it"
-    ended = float(getattr(options, "total_num_update", None) or 0)  # of --lr-scheduler polynomial_decay
+    ended = float(get("total_num_update") or 0)  # of --lr-scheduler polynomial_decay
     unlimited = not (options.max_update or options.max_epoch or options.stop_time_hours)
     if 0 < ended < (math.inf if unlimited else options.max_update) and not options.end_learning_rate:
         rate = f"--total-num-update {ended:.0f}: the learning rate would be 0 from then on"
