@@ -246,6 +246,10 @@ def test_the_records_of_the_runs(comparison, files, precision, other, differs):
     assert f"not have the same{differs} commits, versions, machine**" in text
     if differs == "":
         (files.folder / "one.1/run.json").unlink()
+        text = comparison("--system", *systems[0], "--system", *systems[1])
+        assert "| one | 7 | 40 | 1,002 | – |" in text and "**Not all runs of one have a run.json.**" in text
+        for record in files.folder.glob("*/run.json"):
+            record.unlink()
         assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
 
 

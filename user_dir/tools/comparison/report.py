@@ -49,11 +49,11 @@ def report(systems: list[System], used: dict[str, Metric], differences: list, pa
 
 
 def trainings(systems: list[System]) -> list[str]:
-    """The training of each run, as the run.json beside it says (examples/record.py); empty if one lacks it."""
+    """The training of each run, as the run.json beside it says (examples/record.py); empty if all lack it."""
     files = {system.name: [run.path.with_name(RECORD) for run in system.runs] for system in systems}
-    if not all(file.is_file() for of_system in files.values() for file in of_system):
+    records = {name: [read_record(file) for file in of_system if file.is_file()] for name, of_system in files.items()}
+    if not any(records.values()):
         return []
-    records = {name: [*map(read_record, of_system)] for name, of_system in files.items()}
     columns = {"parameters": "parameters", "updates": "updates", "words/s": "words_per_second", "seconds": "seconds"}
     rows = []
     for name, of_system in records.items():
@@ -63,7 +63,9 @@ def trainings(systems: list[System]) -> list[str]:
     )
     differ = [name for name in EQUAL if any(record.get(name) != first.get(name) for record in others)]
     warning = [f"**The trainings do not have the same {', '.join(differ)}**: see their {RECORD}."] if differ else []
-    return [table(["training", *columns], rows), *warning]
+    lacking = [name for name in files if len(records[name]) < len(files[name])]
+    unknown = [f"**Not all runs of {', '.join(lacking)} have a {RECORD}.**"] if lacking else []
+    return [table(["training", *columns], rows), *warning, *unknown]
 
 
 def span(values: list) -> str:
