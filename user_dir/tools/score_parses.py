@@ -24,7 +24,7 @@ from collections import Counter
 from ..errors import InputError
 from ..files import refuse_output, write_text
 from .shared.command import exit_in_one_line, new_parser, table
-from .shared.translations import in_order, read_lines, segments, translations_of
+from .shared.translations import in_order, read_lines, refuse_nbest, segments, translations_of
 
 # Trees are lists of symbols, each of which opens a constituent, closes one, or is a word's part-of-speech tag.
 MISSING = "XX"  # the tag of a word that got none
@@ -124,6 +124,7 @@ def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[s
     found = segments(path, parses)
     if best := found["H"] or found["D"]:
         parses = in_order(path, best, None)
+    refuse_nbest(path, parses)
     if gold:
         trees = gold
     elif best and found["T"]:
@@ -131,12 +132,12 @@ def read_parses(path: pathlib.Path, gold: list[str] | None) -> tuple[list[list[s
     else:
         raise InputError(f"{path} has no T- lines of fairseq-generate: give --gold FILE")
     for number, line in enumerate(parses, 1):
-        if re.search(r"\S[()]", line):  # (NN cat)
+        if re.search(r"\S[()]|[()](\s|$)", line):  # (NN cat), ( NN cat ), (NP NN )
             remedy = "write it as data-prep/treebank.py does, such as (S (NP NN )NP . )S"
-            raise InputError(f"{path}, parse {number}: {line[:40]} is a tree with words: {remedy}")
+            raise InputError(f"{path}, parse {number}: {line[:40]} is a tree with words, or without labels: {remedy}")
     parses, trees = ([line.split() for line in lines] for lines in (parses, trees))
     for number, tree in enumerate(trees, 1):
-        if repaired(tree, len(tags(tree))) != tree:
+        if not {"(", ")"}.isdisjoint(tree) or repaired(tree, len(tags(tree))) != tree:
             shown, example = " ".join(tree)[:40] or "an empty line", "(S (NP NN )NP . )S"
             remedy = "give --gold FILE, raw/test.brackets of data-prep/treebank.py"
             raise InputError(

@@ -156,8 +156,12 @@ def test_the_command(files, parsed, cells, capsys):
         (["cut", "--gold", "two"], ["1 of 2 segments were not translated"]),
         (["plain", "--gold", "trees"], ["--gold, gold tree 1: (S (NP (DT the)", "raw/test.brackets"]),
         (["plain", "--gold", "gap"], ["--gold, gold tree 2: an empty line"]),
+        (["nbest", "--gold", "plain"], ["nbest is output of nmt-translate --nbest", "translate without"]),
         (["odd"], ["odd, gold tree 1: (S NN is not a tree"]),
         (["trees", "--gold", "plain"], ["trees, parse 1: (S (NP (DT the))) is a tree with words", "treebank.py"]),
+        (["apart", "--gold", "plain"], ["apart, parse 1: ( S ( NP DT ) ) is a tree with words, or without labels"]),
+        (["bare", "--gold", "plain"], ["bare, parse 1: (S (NP DT ) ) is a tree with words, or without labels"]),
+        (["plain", "--gold", "apart"], ["--gold, gold tree 1: ( S ( NP DT ) ) is not a tree"]),
         (["log", "short"], ["short and ", "log have different gold trees", "same test set"]),
         (["log", "--output", "out"], ["--output and --words go together"]),
         (["log", "--output", "words", "--words", "words"], ["words is the input: name another file"]),
@@ -170,6 +174,8 @@ def test_the_command(files, parsed, cells, capsys):
 def test_bad_input(files, parsed, refusal, capsys, options, parts):
     sentence = "a b c d e f g h"
     texts = {"plain": [GOLD] * 3, "two": [GOLD] * 2, "gap": [GOLD, "", GOLD], "trees": ["(S (NP (DT the)))"] * 3}
+    texts |= {"apart": ["( S ( NP DT ) )"] * 3, "bare": ["(S (NP DT ) )"] * 3}
+    texts["nbest"] = [f"{number}\t-0.1234\t{GOLD}" for number in (1, 2, 3)]
     for name, lines in {**texts, "words": [sentence, "a", sentence], "one": [sentence]}.items():
         files.write(name, lines)
     parsed("log", [GOLD] * 3)

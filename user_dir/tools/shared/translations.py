@@ -89,8 +89,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
     if not found["H"] and not found["D"]:
         if references is None:
             raise InputError(f"{path} is plain text, without the T- lines of fairseq-generate: give --reference FILE")
-        if all(NBEST.match(line) for line in lines):
-            raise InputError(f"{path} is output of nmt-translate --nbest: translate without this option")
+        refuse_nbest(path, lines)
         if len(lines) != len(references):
             counts = f"{path} has {len(lines)} lines and the reference has {len(references)}"
             raise InputError(f"{counts}: they must be of the same test set")
@@ -114,6 +113,11 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
         logging.warning(message, path, language)  # no error: it may be another translation of the same set
     tokens = (hypotheses, printed) if tokenised and printed else (None, None)
     return Run(path, [*map(plain, detokenised)], references or [*map(plain, printed)], *tokens)
+
+
+def refuse_nbest(path: pathlib.Path, lines: list[str]) -> None:
+    if all(NBEST.match(line) for line in lines):
+        raise InputError(f"{path} is output of nmt-translate --nbest: translate without this option")
 
 
 def alike(one: str, other: str) -> bool:
