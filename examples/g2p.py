@@ -12,7 +12,7 @@ import collections
 import pathlib
 import sys
 
-from packed import compared, find, lines_of
+from packed import compared, find, lines_of, write_lines
 
 Pairs = list[tuple[str, str]]
 
@@ -25,10 +25,6 @@ def read(path: pathlib.Path) -> Pairs:
     return [(" ".join(left.split()), " ".join(right.split())) for left, right in lines]
 
 
-def write(path: pathlib.Path, lines: list[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
 def prepare(folder: str, language: str, raw: str, most: int | None = None) -> None:
     words, target = pathlib.Path(folder), pathlib.Path(raw)
     target.mkdir(parents=True, exist_ok=True)
@@ -38,10 +34,10 @@ def prepare(folder: str, language: str, raw: str, most: int | None = None) -> No
             sys.exit(f"g2p.py: {words / names[0]} is missing, and so are {names[0]}.gz and {names[1]}: add one of them")
         pairs = read(path)[:most]
         name = "valid" if part == "dev" else part
-        write(target / f"{name}.letters", [" ".join(word) for word, _ in pairs])
-        write(target / f"{name}.sounds", [sounds for _, sounds in pairs])
+        write_lines(target / f"{name}.letters", [" ".join(word) for word, _ in pairs])
+        write_lines(target / f"{name}.sounds", [sounds for _, sounds in pairs])
     if published := find(words, f"{language}.test.published-output.tsv", f"results/g2p/{language}/test.tsv"):
-        write(target / "published.tsv", ["\t".join(pair) for pair in read(published)])
+        write_lines(target / "published.tsv", ["\t".join(pair) for pair in read(published)])
 
 
 def discordant(ours: list[tuple[str, bool]], theirs: Pairs) -> tuple[int, int]:

@@ -1,9 +1,10 @@
-"""Finds, reads and compares text files that may be packed, for g2p.py and sequences.py."""
+"""Finds, reads, compares and writes text files, which may be packed, for g2p.py and sequences.py."""
 
 import gzip
 import pathlib
 import sys
 import zlib
+from collections.abc import Iterable
 
 
 def find(folder: pathlib.Path, *names: str) -> pathlib.Path | None:
@@ -22,6 +23,10 @@ def lines_of(path: pathlib.Path) -> list[str]:
         return [line.rstrip("\n") for line in lines]
     except (OSError, EOFError, ValueError, zlib.error) as error:  # no gzip, cut off, not UTF-8, damaged
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {path} cannot be read: {error}")
+
+
+def write_lines(path: pathlib.Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def compared(correct: str | pathlib.Path, translations: str) -> list[tuple[str, bool]]:

@@ -11,7 +11,7 @@ import pathlib
 import random
 import sys
 
-from packed import compared, find, lines_of
+from packed import compared, find, lines_of, write_lines
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAINED, LONGER = range(1, 17), range(17, 25)  # letters in an input
@@ -80,8 +80,7 @@ def write(parts: dict[str, list[Pair]], raw: str) -> None:
     pathlib.Path(raw).mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():
         for side, lines in zip(("input", "output"), zip(*pairs)):
-            text = "".join(f"{line}\n" for line in lines)
-            pathlib.Path(raw, f"{part}.{side}").write_text(text, encoding="utf-8")
+            write_lines(pathlib.Path(raw, f"{part}.{side}"), lines)
 
 
 def percentage(right: list[bool]) -> str:

@@ -40,10 +40,9 @@ def ffn(x, w1, b1, w2, b2):
     return torch.clamp(x @ w1 + b1, min=0) @ w2 + b2
 
 
-def layer_norm(x, gain, bias, deviation_of=None, eps=1e-5):
-    """Ba et al. 2016, eq. 4: gain · (x − mean x) / deviation of x + bias; or the deviation of other vectors."""
-    other = x if deviation_of is None else deviation_of
-    deviation = ((other - other.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True) + eps).sqrt()
+def layer_norm(x, gain, bias, other):
+    """Ba et al. 2016, eq. 4, with the deviation of other vectors: gain · (x − mean x) / deviation + bias."""
+    deviation = ((other - other.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
     return gain * (x - x.mean(-1, keepdim=True)) / deviation + bias
 
 

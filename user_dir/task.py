@@ -5,6 +5,7 @@ fairseq calls the task to train and to search, so the input of both is checked h
 
 import argparse
 import atexit
+import contextlib
 import copy
 import functools
 import gc
@@ -334,10 +335,11 @@ class CheckedTranslationTask(TranslationTask):
         super().reduce_metrics(logging_outputs, criterion)
         if not criterion.training:
             return
-        held = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else None
-        for name, memory in (("memory_gb", resident_memory()), ("gpu_memory_gb", held)):
-            if memory is not None:
-                metrics.log_scalar(name, memory / 1e9, priority=1500, round=2)
+        used = {"memory_gb": resident_memory()}
+        if torch.cuda.is_initialized():
+            used["gpu_memory_gb"] = torch.cuda.memory_reserved()
+        for name, memory in used.items():
+            metrics.log_scalar(name, memory / 1e9, priority=1500, round=2)
 
 
 @register_task("fast_translation", dataclass=CheckedTranslationConfig)
@@ -345,12 +347,10 @@ class FastTranslationTask(CheckedTranslationTask):
     """The task's name in version 0.1, which old checkpoints and commands have."""
 
 
-def resident_memory() -> int | None:
-    """Bytes of this process and of its multiprocessing children; None outside Linux."""
-    total = 0
+def resident_memory() -> int:
+    """Bytes of this process and of its multiprocessing children."""
+    pages = 0
     for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
-        try:
-            total += int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except OSError:  # it has just ended, or there is no /proc
-            pass
-    return total or None
+        with contextlib.suppress(OSError):  # it has just ended
+            pages += int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

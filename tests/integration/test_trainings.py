@@ -52,7 +52,6 @@ def trainings(checkout, mirror, tmp_path):
     return start
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_ended_resumed_recorded_and_skipped(checkout, trainings):
     runs, results = checkout / "runs/trainings", checkout / "examples/results"
     names = ["group.vaswani_transformer.1", "group.transformer.1"]

@@ -368,7 +368,6 @@ def test_batches_log_the_same_entries_with_and_without_alignments(new_task, monk
     assert found == [[("alignment_loss", 0.0), ("loss", 3.0)], [("alignment_loss", 2.0), ("loss", 1.0)]]
 
 
-@pytest.mark.skipif(resident_memory() is None, reason="there is no /proc")
 def test_memory_is_logged_in_training(new_task, monkeypatch):
     criterion = Criterion()
     for training in (True, False):

@@ -106,9 +106,8 @@ def convert(path: pathlib.Path, to: str) -> dict:
             group["fused"] = to == OURS
             for moments in adam["state"].values():
                 moments.setdefault("step", group.get("step"))  # apex's Adam, which fairseq prefers, counts them there
-        if to == STOCK:
-            for moments in adam["state"].values():
-                moments["step"] = int(moments["step"])
+                if to == STOCK:
+                    moments["step"] = int(moments["step"])
     return state
 
 

@@ -78,9 +78,7 @@ def continue_patience(state: dict, cfg: DictConfig, by: dict) -> None:
     options = cfg["checkpoint"]
     if forget_another_best(state, by):
         return
-    if options["patience"] <= 0 or "best" not in state:
-        return
-    if options["reset_meters"] or options["reset_optimizer"]:
+    if options["patience"] <= 0 or "best" not in state or options["reset_meters"] or options["reset_optimizer"]:
         return
     for counter in counters():
         counter.best, counter.num_runs = state["best"], state["num_runs"]

@@ -83,7 +83,6 @@ def test_checkpoints_of_torch_before_1_6(tmp_path):
         load(tmp_path / "old.pt")
 
 
-@pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="there is no /proc")
 def test_parameters_are_read_when_they_are_used(tmp_path):
     torch.save({"model": {"w": torch.ones(2)}, "cfg": {}}, tmp_path / "new.pt")
     state = load(tmp_path / "new.pt")

@@ -164,7 +164,6 @@ def test_as_many_gpus_as_torch_can_use(tmp_path):
     assert done.stdout == "1\n" and "GPUS is 2, and torch can use 1 on this host" in done.stderr
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     "script, status",
     [
@@ -186,7 +185,6 @@ def test_a_system_with_an_older_python_supervises(tmp_path):
     assert supervisor == parent
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_what_does_not_end_at_sigterm_is_killed():
     """It gets one SIGTERM: a second one may interrupt what it does at its end."""
     script = "import supervise; supervise.SECONDS = 0.5; supervise.main()"

@@ -57,7 +57,7 @@ def by_equation(module, x, key=None, causal=False, masks=(1, 1), biases=1, weigh
         return equations.branched(heads, kappa, alpha, w_o, own)
 
     def norm(y, other):
-        return equations.layer_norm(y, module.norm.weight, module.norm.bias, deviation_of=other)
+        return equations.layer_norm(y, module.norm.weight, module.norm.bias, other)
 
     parameters = (kappa, alpha, w_o, module.out_proj.bias * biases, own, module.fc2.bias, norm)
     return equations.branched_with_residual(x, heads, *parameters, masks)

@@ -83,7 +83,6 @@ def test_a_signal_that_nohup_ignores_ends_nothing():
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_output_that_cannot_be_written():
     """Python holds back what goes into a pipe or a file until it ends."""
     program = "from user_dir.tools.shared.command import exit_in_one_line as end; end('tool')(lambda: print('done'))()"
