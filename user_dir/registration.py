@@ -6,7 +6,8 @@
 4. makes fairseq's commands report an InputError in one line,
 5. turns cuDNN's attention off,
 6. lets fairseq save and copy a checkpoint whole or not at all, and average shared parameters once,
-7. leaves the program's log as it is.
+7. refuses several processes that fairseq would not start,
+8. leaves the program's log as it is.
 """
 
 import logging
@@ -32,6 +33,7 @@ from . import task  # noqa: E402,F401
 from .training import criterion, optimizer  # noqa: E402,F401
 from .training.last_checkpoint import copy_whole, save_anew  # noqa: E402
 from .training.moving_average import EMA, step_once  # noqa: E402
+from .training.processes import start_processes, utils  # noqa: E402
 from .transformer import architectures  # noqa: E402,F401
 
 # fairseq's import sets up the log of the whole program, with the debugging lines of all libraries.
@@ -39,6 +41,7 @@ root.handlers[:] = handlers
 root.setLevel(level)
 
 EMA._step_internal = step_once
+utils.call_main = start_processes
 if not file_io.IOPathManager:  # with which a path may be remote
     file_io.PathManager.copy = staticmethod(copy_whole)
     checkpoint_utils._torch_persistent_save = save_anew

@@ -9,9 +9,35 @@ import time
 
 import torch
 from fairseq.data.iterators import BackgroundConsumer
+from fairseq.distributed import utils
 from torch import distributed, multiprocessing
 
 from ..errors import InputError
+
+ON_CPUS = (
+    "run torchrun --nproc-per-node N --no-python examples/shared/cpu_process.sh DATA … --cpu "
+    "--distributed-world-size N --distributed-init-method env:// --distributed-no-spawn "
+    "--distributed-backend gloo --ddp-backend legacy_ddp"
+)
+
+call_main = utils.call_main
+
+
+def start_processes(cfg, main, **kwargs) -> None:
+    """Replaces fairseq's call_main, which starts a process for each GPU.
+
+    Without GPUs it starts none and ends as if it had trained, or divides by their number under torchrun.
+
+    Raises:
+        InputError: for several processes without GPUs, unless they are started and connected by other means
+    """
+    given = cfg.distributed_training
+    several = given.distributed_world_size > 1 or given.distributed_init_method
+    connected = given.distributed_no_spawn and given.distributed_init_method
+    if several and not connected and not torch.cuda.device_count():
+        size = f"--distributed-world-size {given.distributed_world_size}"
+        raise InputError(f"{size}: there are no GPUs, and fairseq starts no processes on CPUs: omit it, or {ON_CPUS}")
+    call_main(cfg, main, **kwargs)
 
 
 def refuse_processes(options) -> None:
@@ -25,9 +51,7 @@ def refuse_processes(options) -> None:
     if several and not distributed.is_initialized():
         raise InputError(
             "fairseq does not connect the processes that torchrun started: each would train its own model in the same "
-            "--save-dir. On GPUs add --distributed-world-size N. On CPUs run torchrun --nproc-per-node N --no-python "
-            "examples/shared/cpu_process.sh DATA … --cpu --distributed-world-size N --distributed-init-method env:// "
-            "--distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp"
+            f"--save-dir. On GPUs add --distributed-world-size N. On CPUs {ON_CPUS}"
         )
     on_cpus = options.cpu or not torch.cuda.is_available()
     if distributed.is_initialized() and on_cpus and options.ddp_backend in ("c10d", "pytorch_ddp"):
