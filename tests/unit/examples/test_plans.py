@@ -77,6 +77,15 @@ def test_fairseq_takes_as_many_processes_as_asked(variables, gpus, monkeypatch):
     assert gpus == 0 or cfg.distributed_rank == workers - 1
 
 
+def test_several_processes_have_the_batches_of_one_as_the_page_says():
+    page = (PROJECT / "examples/README.md").read_text(encoding="utf-8")
+    said = r"`PROCESSES=(\d) examples/(\S+)`\s+trains as `MAX_TOKENS=(\d+) "
+    several, recipe, tokens = re.search(said, page).groups()
+    many, one, usual = (plan(recipe, GPUS=0, **given) for given in ({"PROCESSES": several}, {"MAX_TOKENS": tokens}, {}))
+    batches = [(option(text, "--max-tokens"), option(text, "--update-freq")) for text in (many, one, usual)]
+    assert batches == [(tokens, "1"), (tokens, several), (f"{int(several) * int(tokens)}", "1")]
+
+
 def test_runs_on_one_host_do_not_meet_at_one_port():
     ports = {option(plan("wmt14.sh", GPUS=2, SEED=seed), "--master-port") for seed in range(1, 6)}
     assert len(ports) == 5 and all(20000 <= int(port) < 32000 for port in ports)
