@@ -105,8 +105,10 @@ else
     [ ! -L "$environment/bin/python" ] || fail "the Python that $environment was made with is gone; remove this folder"
     require_python "$interpreter"
   fi
-  # pip writes the path of the environment's Python into the first line of each command.
-  made_for=$(sed -n '1s/^#!//p' "$environment/bin/fairseq-train" 2>/dev/null) || true
+  # pip writes the path of the environment's Python into the first line of each command or, if that is long or has a
+  # space, into the second one: '''exec' "/a folder/.venv/bin/python" "$0" "$@".
+  made_for=$(sed -nE "1s/^#!//p; 2s/^'''exec' \"?([^\"]*)\"? .*/\1/p" "$environment/bin/fairseq-train" 2>/dev/null |
+    tail -n 1) || true
   [ -z "$made_for" ] || [ -x "$made_for" ] ||
     fail "$environment was made in another folder: its commands need $made_for; remove this folder"
   PATH="$environment/bin:$PATH"

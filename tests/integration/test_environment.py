@@ -203,14 +203,22 @@ def test_a_virtual_environment_whose_python_is_gone(checkout):
     assert done.returncode == 1 and f"{checkout}/.venv was made with is gone; remove this folder" in done.stderr
 
 
-def test_a_checkout_that_was_moved(checkout):
+@pytest.mark.parametrize(
+    ("python", "head"),
+    [
+        ("/gone/.venv/bin/python", "#!{}"),
+        ("/gone away/.venv/bin/python", "#!/bin/sh\n'''exec' \"{}\" \"$0\" \"$@\"\n' '''"),
+        (f"/gone/{'a' * 127}/.venv/bin/python", "#!/bin/sh\n'''exec' {} \"$0\" \"$@\"\n' '''"),
+    ],
+)
+def test_a_checkout_that_was_moved(checkout, python, head):
     """Its python still runs, and pip would install the project; fairseq-train would not be found."""
     (checkout / ".venv/bin").mkdir(parents=True)
     executable(checkout / ".venv/bin/python", STAND_IN)
-    (checkout / ".venv/bin/fairseq-train").write_text("#!/gone/.venv/bin/python\n")
+    (checkout / ".venv/bin/fairseq-train").write_text(f"{head.format(python)}\n# -*- coding: utf-8 -*-\n")
     done = source(checkout)
     assert done.returncode == 1 and not (checkout / "pips").exists()
-    assert done.stderr.endswith("its commands need /gone/.venv/bin/python; remove this folder\n")
+    assert done.stderr.endswith(f"its commands need {python}; remove this folder\n")
 
 
 def test_leaves_an_installed_environment_alone(checkout):
