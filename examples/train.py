@@ -14,6 +14,7 @@ import fnmatch
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,12 @@ class Running:
         return f"{self.training.name}: {state}" + (f", valid {valid[-1]}" if valid else "")
 
 
+def erase(line: str) -> str:
+    """What makes a terminal forget `line`, its last one, which may be wider than the terminal."""
+    rows = max(len(line) - 1, 0) // shutil.get_terminal_size().columns
+    return f"\x1b[{rows}A" * (rows > 0) + "\r\x1b[J"
+
+
 def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> int:
     """Returns the number of failures. Ctrl-C, SIGTERM and SIGHUP end the running trainings and this command."""
     running: list[Running] = []
@@ -75,7 +82,7 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             signal.signal(number, lambda number, frame: stop.append(number))
     count, failed, shown, line = len(waiting), 0, 0.0, ""
     terminal = sys.stdout.isatty()  # there a report replaces the one before it
-    begin, end, seconds = ("\r", "", 3) if terminal else ("", "\n", 60)
+    end, seconds = ("", 3) if terminal else ("\n", 60)
     gpus = []  # over which trainings with one each are spread
     if os.environ.get("GPUS") == "1":
         if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
@@ -100,12 +107,13 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
                 running.remove(done)
                 failure, training = finish(done), done.training
                 failed += failure is not None
-                print(f"{begin}{training.name}: {failure or training.record}", flush=True)
+                print(f"{erase(line) * terminal}{training.name}: {failure or training.record}", flush=True)
+                line = ""
             if running and time.monotonic() - shown > seconds:
-                shown, width = time.monotonic(), len(line) if terminal else 0
+                shown, before = time.monotonic(), line
                 ended = f"{count - len(waiting) - len(running)} of {count} ended"
                 line = " | ".join([ended, *(job.progress() for job in running)])
-                print(f"{begin}{line:{width}}", end=end, flush=True)
+                print(f"{erase(before) * terminal}{line}", end=end, flush=True)
     finally:
         for job in running:
             job.process.terminate()

@@ -70,6 +70,21 @@ def test_others_go_on_if_one_cannot_begin(monkeypatch, capsys):
     assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
 
 
+def test_a_report_wider_than_the_terminal_is_replaced_as_a_whole(monkeypatch, capsys, tmp_path):
+    """As with --jobs 10; a record's name is shorter, and stands alone in its line."""
+    polled = iter([None, 0])
+    job = argparse.Namespace(training=argparse.Namespace(name="a", record=tmp_path), gpu=None)
+    job.process, job.progress = argparse.Namespace(poll=lambda: next(polled)), lambda: "x" * 70
+    monkeypatch.setattr(train, "Running", lambda *words: job)
+    monkeypatch.setattr(train, "finish", lambda job: None)
+    monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert train.train([job.training], 1, None) == 0
+    report = f"0 of 1 ended | {'x' * 70}"  # 85 characters, in three lines
+    assert capsys.readouterr().out == f"\r\x1b[J{report}\x1b[2A\r\x1b[Ja: {tmp_path}\n"
+
+
 def test_the_log_of_an_attempt_before_stays(tmp_path, monkeypatch):
     (tmp_path / "row.1.log").write_text("the reason why it failed\n")
     training = argparse.Namespace(name="row.1", run=tmp_path / "row.1", command=lambda mirror: ({}, ["a.sh"]))
