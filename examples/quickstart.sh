@@ -100,7 +100,8 @@ stage "prepare the corpus: $data" prepare "$remedy"
 open_run
 stage "train: $run" train
 if [ -z "$dry_run" ] && grep -q "Stopping training due to cumulative_training_time" "$run/train.log"; then
-  echo "training stopped before $updates updates, when its time was over; for all: MINUTES=60 OUTPUT=another-folder $0"
+  echo "training stopped before $updates updates, when its time was over; for all, run the same command with" \
+    "MINUTES=60 OUTPUT=another-folder before it"
 fi
 stage "average the last checkpoints, and export the average" average
 stage "translate the test set with beam 4" translate

@@ -154,6 +154,8 @@ begin_plan() {  # prints the `helpers`, or installs what is missing
     declare -f "${helpers[@]}"
   else
     . examples/install/environment.sh
+    type -P fairseq-train > /dev/null ||
+      fail "INSTALL=no, and PATH has no fairseq-train: activate the environment that has it, or omit INSTALL=no"
     refuse_another_run  # before hours of preparation; open_run asks again when it holds the folder's lock
   fi
 }

@@ -1,13 +1,14 @@
 """Comparisons of recipes, and what all scripts have in common: help, signals, a user's shell."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
 from gpu import Commands
-from unit.examples.support import EXAMPLES, bash, definitions, last_options, option, plan, unbroken
+from unit.examples.support import EXAMPLES, bash, copied, definitions, last_options, option, plan, unbroken
 
 from support import PROJECT, ended, executable
 
@@ -22,6 +23,23 @@ def test_output_that_was_cut_off_does_not_take_its_name(tmp_path):
     """translations.TARGET of an earlier translation may be there, and the step would be skipped."""
     call = f"{definitions('write_to')}\nwrite_to log err sh -c 'echo D-1; exit 3'"
     assert bash("-euc", call, cwd=tmp_path).returncode == 3 and not (tmp_path / "log").exists()
+
+
+def test_an_environment_that_is_not_active_is_no_fault_of_the_corpus(tmp_path):
+    """Another corpus was advised, because nothing could be prepared."""
+    env = {"INSTALL": "no", "PATH": os.defpath, "PYTHON": sys.executable}
+    done = bash(copied(tmp_path) / "quickstart.sh", env=env)
+    assert done.returncode == 1 and not (tmp_path / "data").exists()
+    assert done.stderr.startswith("quickstart.sh: INSTALL=no, and PATH has no fairseq-train: activate ")
+
+
+def test_more_time_is_for_the_command_that_was_typed(tmp_path):
+    """The script's name alone would train another model, or with fewer updates."""
+    (tmp_path / "train.log").write_text("Stopping training due to cumulative_training_time: 7 > stop_time_hours: 7\n")
+    text = (EXAMPLES / "quickstart.sh").read_text(encoding="utf-8")
+    (told,) = re.findall(r"^if [^\n]*cumulative_training_time.*?^fi$", text, re.MULTILINE | re.DOTALL)
+    said = bash("-euc", f"dry_run= run={tmp_path} updates=9\n{told}", "examples/quickstart.sh").stdout
+    assert "9 updates" in said and "MINUTES=60 OUTPUT=" in said and "quickstart.sh" not in said
 
 
 def test_a_table_of_another_corpus_has_its_reference():
