@@ -29,6 +29,11 @@ LINES = [
         "The dataset is empty",
         "no pair makes a batch: all are too long, or training has fewer than 8: add --required-batch-size-multiple 1",
     ),
+    (
+        UnboundLocalError,
+        "'valid_losses'",
+        "no update is left in the epoch: omit --skip-remainder-batch, or add --reset-dataloader",
+    ),
     (KeyError, "'best'", "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler"),
     (
         ValueError,

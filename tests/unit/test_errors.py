@@ -104,6 +104,10 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
         ),
         (AssertionError("world size is 2 but have 0 available devices"), "--distributed-world-size: {}: give fewer"),
         (AssertionError("x or --lr-period-updates must be set"), "--lr-scheduler cosine needs --max-update: add it"),
+        (
+            UnboundLocalError("cannot access local variable 'valid_losses' where it is not associated with a value"),
+            "no update is left in the epoch: omit --skip-remainder-batch, or add --reset-dataloader",
+        ),
         (KeyError("best"), "the checkpoint's --lr-scheduler is another one: add --reset-lr-scheduler"),
         (KeyError("last"), "traceback of KeyError"),
         (ValueError("malformed node or string"), "an option is not written as Python does (True, False, numbers): {}"),
