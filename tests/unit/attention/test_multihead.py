@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq import modules
 
 from user_dir.attention.cache import cache_of
 from user_dir.attention.masks import visible_keys
@@ -144,6 +145,15 @@ def test_padded_tokens_are_not_seen_later(build, batch, family, options):
         order = torch.tensor([1, 2, 0])
         model.decoder.reorder_incremental_state_scripting(state, order)
         tokens = tokens[order]
+
+
+def test_weights_are_those_of_fairseqs_module():
+    """The mean over the heads, where those of each are not asked for: for a layer of your own."""
+    module = MultiheadAttention(MODEL, HEADS, self_attention=True).double()
+    stock = modules.MultiheadAttention(MODEL, HEADS, self_attention=True).double()
+    stock.load_state_dict(module.state_dict())
+    x = torch.randn(4, 3, MODEL, dtype=torch.double)
+    torch.testing.assert_close(module(x, x, x)[1], stock(x, x, x)[1])
 
 
 @pytest.mark.parametrize("need_weights", [False, True])

@@ -35,6 +35,7 @@ PENN = """\
         ("(S (NP-LOC-PRD-3 (PRP$ a) (NN-X b)) (A|B=1-2 (# c)))", [("a b c", "(S (NP PRP$ NN-X )NP (A|B # )A|B )S")]),
         ("(PRN (-LRB- -LRB-) (NN a-1=b) (-RRB- -RRB-))", [("-LRB- a-1=b -RRB-", "(PRN -LRB- NN -RRB- )PRN")]),
         ("(S (NP (NP (-NONE- *T*) (-NONE- 0)) (PP (NP (-NONE- *)))) (NP ) (NN a))", [("a", "(S NN )S")]),
+        ("(S (-A-1 (NN a)))", [("a", "(S (-A NN )-A )S")]),  # it begins with no function tag
         ("( (S (NP (-NONE- *))) )( (NN a))", [("a", "NN")]),
         ("( (S (NN a)) (X (-NONE- *)) (. b))", [("a b", "(TOP (S NN )S . )TOP")]),
         ("( (X (-NONE- *)) (S (NN é)) )", [("é", "(S NN )S")]),
