@@ -194,7 +194,7 @@ class CheckedTranslationTask(TranslationTask):
         given = {name: getattr(args, name, None) for name in ("beam", "nbest", "lenpen", *IGNORED)}
         options = training_options(self.cfg)
         given["num_shards"] = options.get("num_shards", 1) > 1  # not one of the search's
-        if options.get("distributed_world_size", 1) > 1 and not self.of_checkpoint:
+        if options.get("distributed_world_size", 1) > 1:
             given["distributed_world_size"] = options.get("path")  # a training has none
         if "extra_gen_cls_kwargs" in kwargs:  # fairseq-generate's call
             given |= dict.fromkeys(OF_GENERATE)
