@@ -57,12 +57,18 @@ def test_held_out_sentences_that_are_cut_or_not_read(data):
 
 
 @pytest.mark.parametrize(
-    "cut, positions, fault", [(True, 4, None), (True, 6, "--max-tokens"), (False, 9, "--max-tokens")]
+    "side, cut, positions, fault",
+    [
+        ("source", True, 4, None),
+        ("source", True, 6, "--max-tokens"),
+        ("source", False, 9, "--max-tokens"),
+        ("target", True, 4, "--max-tokens"),
+    ],
 )
-def test_sources_are_cut_before_they_are_too_long_for_a_batch(cut, positions, fault):
+def test_sources_are_cut_before_they_are_too_long_for_a_batch(side, cut, positions, fault):
     """One of nine subwords in batches of five."""
-    data = SimpleNamespace(side="source", text="text", index=lambda: SimpleNamespace(sizes=np.array([9])))
-    task_cfg = SimpleNamespace(truncate_source=cut, max_source_positions=positions)
+    data = SimpleNamespace(side=side, text="text", index=lambda: SimpleNamespace(sizes=np.array([9])))
+    task_cfg = SimpleNamespace(truncate_source=cut, max_source_positions=positions, max_target_positions=positions)
     found = batch_fault(data, SimpleNamespace(max_tokens=5), task_cfg)
     assert found is None if fault is None else found.startswith(fault)
 
