@@ -7,6 +7,7 @@ extras=dev
 cd "$(realpath "$(dirname "$0")/..")"
 . examples/install/environment.sh
 ruff check --quiet --config tests/ruff.toml .
+ruff format --quiet --check --config tests/ruff.toml .
 # Two torch processes with two threads each slow each other down tenfold on two cores, so each gets one thread.
 export OMP_NUM_THREADS=1 PYTHONUTF8=1  # with a locale of ISO 8859 the tests could not write their texts
 exec python -m pytest -c tests/pytest.ini --rootdir . -n "$(cores)" --dist worksteal "$@"
