@@ -154,7 +154,7 @@ def check(options: argparse.Namespace) -> None:
         texts = getattr(options, part) or []
         for text in texts:
             if own & {*text.resolve().parents}:
-                message = f"{text} is a file of --output {options.output}, which would be replaced; copy it"
+                message = f"{text} is a file of --output {options.output} and would be replaced; name a copy elsewhere"
                 raise PreparationError(message)
         if [text.suffix for text in texts] == endings:
             given = f"--{part} {texts[0]} {texts[1]}"

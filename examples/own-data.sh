@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two text files of your own, whose lines translate each other, to a model that translates: cleans the text and splits
-# off test sentences, trains with the settings for so many pairs until the loss has not fallen in PATIENCE validations,
-# averages the last checkpoints, translates, scores, and ends with the command that translates a sentence.
+# Makes a model from two text files of your own, whose lines translate each other: cleans the text and splits off test
+# sentences, trains with the settings for so many pairs until the loss has not fallen in PATIENCE validations, averages
+# the last checkpoints, translates, scores, and prints the command that translates a sentence.
 #
 #   examples/own-data.sh text/mine.fr text/mine.en [--dry-run] [options of fairseq-train]
 #

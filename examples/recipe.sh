@@ -16,7 +16,7 @@
 #   UPDATES= AVERAGE=           updates (or --max-update), and checkpoints to average (default: the recipe's or paper's)
 #   BATCH=                      source and target tokens per update (default: the recipe's; not where it counts pairs)
 #   CHOOSE=                     loss or bleu: translate with the checkpoint of the lowest validation loss or the highest
-#                               BLEU of the validation set (greedy search) instead of an average; --patience counts it
+#                               BLEU of the validation set (greedy search), also for --patience, instead of an average
 #   VALID_PAIRS=                validate on this many pairs, always the same ones (default: all)
 #   SEED=1                      the seed of initialisation, dropout and the order of batches
 #   MIRROR=                     folder with the corpus's files, if they cannot be fetched

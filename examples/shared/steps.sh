@@ -66,7 +66,7 @@ for argument in "$@"; do
     --no-save | --no-last-checkpoints | --no-save-optimizer-state)
       fail "$argument: a run that is interrupted could not continue; omit it" ;;
     --save-async | --write-checkpoints-asynchronously)
-      fail "$argument: fairseq needs iopath for it, and trains nothing without it; omit it" ;;
+      fail "$argument: fairseq needs iopath for it, and without iopath trains nothing; omit $argument" ;;
     --save-dir | --save-dir=*) fail "$argument: name the folder of the run with OUTPUT=..." ;;
     *) further+=("$argument") ;;
   esac

@@ -115,7 +115,7 @@ class Ending:
 
 
 class AllowedWords(Ending, search.PrefixConstrainedBeamSearch):
-    """That of `prefix_allowed_tokens_fn`."""
+    """fairseq's search with `prefix_allowed_tokens_fn`."""
 
 
 class DiverseBeams(Ending, search.DiverseBeamSearch):

@@ -96,7 +96,7 @@ def interval_so_far() -> list:
 
 
 def continue_interval(state: list) -> None:
-    """Continues them: fairseq forgets them where a checkpoint ends an epoch, and then logs a part of an interval."""
+    """Continues these meters: after a checkpoint that ends an epoch fairseq would log only a part of an interval."""
     if metrics.get_meters("train_inner") is None:
         metrics.load_state_dict({"train_inner": state})
 
@@ -117,7 +117,7 @@ def continue_clock(seconds: float) -> None:
 
 
 def start_clock() -> None:
-    """Starts it from 0 if a checkpoint has stopped it and has no seconds."""
+    """Starts the clock from 0 if a checkpoint has stopped it and has no seconds."""
     if clock() is not None and clock().start_time is None:
         continue_clock(0.0)
 

@@ -239,7 +239,7 @@ def test_rows_that_would_not_be_those_of_the_table_are_refused(words, env, messa
     [
         ("quickstart.sh", "--help", ["From nothing to a scored translation", "MINUTES=7"]),
         ("quickstart.sh", "-h", ["From nothing to a scored translation"]),
-        ("own-data.sh", "--help", ["Two text files of your own", "PATIENCE=10"]),
+        ("own-data.sh", "--help", ["Makes a model from two text files of your own", "PATIENCE=10"]),
         ("ablations.sh", "--help", ["Trains the rows of one of the papers' tables", "RECIPE=quickstart"]),
         ("compare.sh", "--help", ["Trains several families", "FAMILIES=(all)"]),
         ("recipe.sh", "--help", ["Sourced by ", "FAMILY=vaswani_transformer"]),
