@@ -27,7 +27,6 @@ def read(path: pathlib.Path) -> Pairs:
 
 def prepare(folder: str, language: str, raw: str, most: int | None = None) -> None:
     words, target = pathlib.Path(folder), pathlib.Path(raw)
-    target.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev", "test"):
         names = f"{language}.{part}.tsv", f"data/{language}_{part}.tsv"  # of a folder of words, of their repository
         if not (path := find(words, *names)):

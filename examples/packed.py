@@ -26,7 +26,12 @@ def lines_of(path: pathlib.Path) -> list[str]:
 
 
 def write_lines(path: pathlib.Path, lines: Iterable[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    """Writes the lines, in a new folder if there is none; ends the command in one line if that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:  # of a full disk it names nothing
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {path} cannot be written: {error.strerror}")
 
 
 def compared(correct: str | pathlib.Path, translations: str) -> list[tuple[str, bool]]:

@@ -77,7 +77,6 @@ def read_scan(folder: pathlib.Path, task: str) -> dict[str, list[Pair]]:
 
 
 def write(parts: dict[str, list[Pair]], raw: str) -> None:
-    pathlib.Path(raw).mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():
         for side, lines in zip(("input", "output"), zip(*pairs)):
             write_lines(pathlib.Path(raw, f"{part}.{side}"), lines)

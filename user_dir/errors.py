@@ -47,6 +47,8 @@ LINES = [
     ),
     (ValueError, "to be divisible by the number of groups", "--diverse-beam-groups has to divide --beam"),
     (OSError, "Model file not found", "{}: name a checkpoint"),
+    (OSError, "No space left on device", "{}: free some, and run the same command again"),
+    (OSError, "Disk quota exceeded", "{}: free some, and run the same command again"),
     (ValueError, "--combine-val to combine them", "{}"),
     (FloatingPointError, "gradients are Nan/Inf", "{}: the training has diverged: lower --lr, or add --clip-norm 1"),
     (FloatingPointError, "Minimum loss scale", "{}"),

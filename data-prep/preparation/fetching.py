@@ -52,6 +52,11 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
         key = sha256(compressed)
     file = cache / key[:16] / remote.name
     if not file.is_file():
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # a home folder that cannot be written, as in some containers
+            remedy = "name another folder with --cache, or with the variable XDG_CACHE_HOME"
+            raise PreparationError(f"{cache}: downloads cannot be kept there ({error.strerror}); {remedy}") from None
         with locked(file.with_name(f"{file.name}.lock"), str(file)):
             if not file.is_file():  # another process may have brought it meanwhile
                 if not compressed and (known := cache / unverified[:16] / remote.name).is_file():

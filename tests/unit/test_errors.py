@@ -75,6 +75,8 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
         (ValueError("a mistake"), "traceback of ValueError"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)"),
         (OSError("Model file not found: a.pt"), "{}: name a checkpoint"),
+        (OSError(28, "No space left on device", "a.pt"), "{}: free some, and run the same command again"),
+        (OSError(122, "Disk quota exceeded", "a.pt"), "{}: free some, and run the same command again"),
         (AssertionError("Source and target must contain the same number of examples"), "{}: prepare the data again"),
         (AssertionError("should not exceed max_tokens=1"), "{}: give a larger --max-tokens"),
         (AssertionError("--batch-size cannot be larger than --buffer-size"), "{}: give a larger --buffer-size"),

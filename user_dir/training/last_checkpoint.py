@@ -15,10 +15,9 @@ import time
 import zipfile
 from typing import BinaryIO, NamedTuple
 
-import torch
 from torch import distributed
 
-from ..checkpoints.files import load, saved_options, updates_of
+from ..checkpoints.files import load, save, saved_options, updates_of
 from ..errors import InputError
 from ..files import write
 
@@ -130,15 +129,18 @@ def copy_whole(source: str | pathlib.Path, target: str | pathlib.Path, overwrite
 def save_anew(state: dict, file: BinaryIO) -> None:
     """Replaces fairseq's _torch_persistent_save, whose next try after an error writes behind what is there already.
 
-    fairseq would report such a file as saved, and torch does not read it.
+    fairseq would report such a file as saved, and torch does not read it. On a full disk `file`, which keeps what it
+    could not write, cannot even go back to its beginning; so each try opens it anew. After the last one it is removed.
     """
+    path = pathlib.Path(file.name)
     for seconds in (2.5, 2.5, 0):
         try:
-            file.seek(0)
-            file.truncate()
-            return torch.save(state, file)
-        except Exception:
+            return save(state, path)
+        except Exception as error:
             if not seconds:
+                path.unlink(missing_ok=True)
+                if isinstance(error, OSError):  # of a full disk it names nothing
+                    error.filename = str(path)
                 raise
             time.sleep(seconds)
 

@@ -222,6 +222,13 @@ def test_a_full_disk_is_not_the_fault_of_the_mirrors_file(tmp_path):
         fetching.fetch(remote(), tmp_path, tmp_path)
 
 
+def test_a_cache_that_cannot_be_written(tmp_path):
+    """Such as that of a container's home folder."""
+    (tmp_path / "home").touch()
+    with pytest.raises(PreparationError, match=r"home/\.cache: .* \(Not a directory\); name another .*--cache, .*XDG_"):
+        fetching.fetch(remote(), tmp_path / "home/.cache", None)
+
+
 def test_a_mirror_with_compressed_files(tmp_path):
     mirror, cache = tmp_path / "mirror", tmp_path / "cache"
     mirror.mkdir()

@@ -45,6 +45,14 @@ def test_preparation(words):
     assert not (words / "raw/published.tsv").exists()
 
 
+def test_a_full_disk_and_a_file_in_place_of_a_folder(words):
+    (words / "raw").mkdir()
+    (words / "raw/train.letters").symlink_to("/dev/full")
+    for raw, reason in (("raw", "No space left on device"), ("fre.train.tsv/raw", "Not a directory")):
+        line = g2p("prepare", words, "fre", words / raw, ok=False)
+        assert line == f"g2p.py: {words}/{raw}/train.letters cannot be written: {reason}\n"
+
+
 def test_word_error_rate_alone(words):
     g2p("prepare", words, "fre", words / "raw")
     text = scored(words, "a b", "k a", "k", "o", "")

@@ -99,6 +99,8 @@ def exit_in_one_line(tool: str):
     if getattr(sys.stdout, "errors", None) == "strict":  # a locale of ISO 8859 has neither – nor κ
         sys.stdout.reconfigure(errors="backslashreplace")
     own = threading.current_thread() is threading.main_thread()  # others cannot take signals
+    if own and signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # as tools/__init__.py leaves it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP) if own}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:  # nohup

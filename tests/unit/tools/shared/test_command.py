@@ -74,6 +74,18 @@ def test_sigterm_ends_a_command_and_is_as_before_then(number, code):
         assert pool.submit(exit_in_one_line("tool")(lambda: "done")).result() == "done"
 
 
+@pytest.mark.parametrize("words", ["-m user_dir.tools.precision", "{}/nmt-precision"])
+def test_ctrl_c_ends_a_command_while_it_imports_a_library(words, tmp_path):
+    """Also where that library would go on."""
+    library = "import signal\ntry: signal.raise_signal(signal.SIGINT)\nexcept BaseException: print('lost')"
+    (tmp_path / "torch.py").write_text(library)
+    (tmp_path / "nmt-precision").write_text("import user_dir.tools.precision")
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{PROJECT}"}
+    command = [sys.executable, *words.format(tmp_path).split()]
+    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_a_signal_that_nohup_ignores_ends_nothing():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
