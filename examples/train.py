@@ -67,7 +67,7 @@ class Running:
 
 
 def erase(line: str) -> str:
-    """What makes a terminal forget `line`, its last one, which may be wider than the terminal."""
+    """The characters that clear `line`, a terminal's last one, which may be wider than the terminal."""
     rows = max(len(line) - 1, 0) // shutil.get_terminal_size().columns
     return f"\x1b[{rows}A" * (rows > 0) + "\r\x1b[J"
 

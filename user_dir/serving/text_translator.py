@@ -83,6 +83,10 @@ class TextTranslator:
         """The best translation of each text, empty for a text without words.
 
         `split_sentences`: as for `rows`; `search`: arguments of `search`
+
+        Raises:
+            TypeError: for a single text instead of a list
+            InputError, ModuleNotFoundError: as `rows` and `search`
         """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: translate([text])")

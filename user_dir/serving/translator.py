@@ -90,7 +90,8 @@ class Translator(TextTranslator):
     def direction(self, path: pathlib.Path, prepared: Preparation) -> tuple[str, str]:
         """Source and target language of the checkpoint `path`.
 
-        A data-bin can be used in either direction, and the training may have let fairseq infer it.
+        A data-bin can be used in either direction, and the training may have let fairseq infer it. Raises InputError
+        if `prepared` has other languages.
         """
         task = saved_options(load(path), "task")
         languages = task.get("source_lang"), task.get("target_lang")

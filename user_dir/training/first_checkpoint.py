@@ -151,6 +151,7 @@ def refuse_another_model(path: pathlib.Path, state: dict, options, model: nn.Mod
 
 
 def refuse_other_parameters(another: str, saved: dict, model: nn.Module) -> None:
+    """Raises InputError if the parameters `saved` are not those of `model`, by name, shape and sharing."""
     model.upgrade_state_dict(saved)
     there, here = ({name: list(x.shape) for name, x in of.items()} for of in (saved, model.state_dict()))
     for name in [*there, *here]:

@@ -1,6 +1,7 @@
 """Processes: refuses settings with which several would not train one model, and ends them as they should end."""
 
 import contextlib
+import importlib.util
 import os
 import queue
 import signal
@@ -29,8 +30,11 @@ def start_processes(cfg, main, **kwargs) -> None:
     Without GPUs it starts none and ends as if it had trained, or divides by their number under torchrun.
 
     Raises:
-        InputError: for several processes without GPUs, unless they are started and connected by other means
+        InputError: for several processes without GPUs, unless they are started and connected by other means, and for
+            --save-async without iopath, with which fairseq would end as if it had trained
     """
+    if cfg.checkpoint.write_checkpoints_asynchronously and not importlib.util.find_spec("iopath"):
+        raise InputError("--save-async needs iopath, which is not installed: omit it, or pip install iopath")
     given = cfg.distributed_training
     several = given.distributed_world_size > 1 or given.distributed_init_method
     connected = given.distributed_no_spawn and given.distributed_init_method

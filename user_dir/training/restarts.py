@@ -74,6 +74,9 @@ def continue_patience(state: dict, cfg: DictConfig, by: dict) -> None:
 
     A training that has stopped already does no further update. If something else was measured before, there is no best
     value yet.
+
+    Raises:
+        InputError: if it has stopped already, and is to continue in another folder
     """
     options = cfg["checkpoint"]
     if forget_another_best(state, by):

@@ -83,3 +83,10 @@ def test_processes_that_fairseq_would_not_start(monkeypatch, given):
         else:
             utils.call_main(cfg, began.append)
     assert began == [cfg]
+
+
+def test_saving_in_the_background_needs_iopath():
+    """Without it fairseq logs that, and ends with status 0 although nothing was trained."""
+    options = training_options(str(OLD / "data-bin"), "--arch", "vaswani_transformer_tiny", "--save-async")
+    with pytest.raises(InputError, match="--save-async needs iopath, .*: omit it, or pip install"):
+        utils.call_main(convert_namespace_to_omegaconf(options), print)

@@ -82,7 +82,11 @@ def why_torch(args: argparse.Namespace, export: pathlib.Path) -> str | None:
 
 
 def opened(args: argparse.Namespace) -> TextTranslator:
-    """The translator that `args` ask for; one of CTranslate2's needs neither torch nor fairseq."""
+    """The translator that `args` ask for; one of CTranslate2's needs neither torch nor fairseq.
+
+    Raises:
+        InputError: if there is no model, or options contradict each other
+    """
     given = {"pretokenised": args.pretokenised, "device": args.device}
     if (args.checkpoint / FACTS).exists():
         if option := "--engine torch" if args.engine == "torch" else only_torch(args):

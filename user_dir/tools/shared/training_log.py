@@ -105,7 +105,11 @@ def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
 
 
 def of_record(path: pathlib.Path) -> dict[str, dict[int, dict]]:
-    """The validations of a run.json, as read_log gives them; those of old records have no time."""
+    """The validations of a run.json, as read_log gives them; those of old records have no time.
+
+    Raises:
+        InputError: if there is none
+    """
     points = {}
     for values in read_record(path).get("validation") or []:
         named = {"num_updates": values["update"], "wall": values.get("seconds"), **values}

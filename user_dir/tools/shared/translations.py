@@ -116,6 +116,7 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
 
 
 def refuse_nbest(path: pathlib.Path, lines: list[str]) -> None:
+    """Raises InputError if all `lines` are of nmt-translate --nbest."""
     if all(NBEST.match(line) for line in lines):
         raise InputError(f"{path} is output of nmt-translate --nbest: translate without this option")
 
@@ -171,7 +172,7 @@ def read_runs(paths: list[pathlib.Path], args: argparse.Namespace) -> tuple[list
 
 
 def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
-    """The text of each kind of line ("S", "T", "H", "D") by segment."""
+    """The text of each kind of line ("S", "T", "H", "D") by segment; raises InputError if one has several."""
     found: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
     repeated = ""
     for number, line in enumerate(lines, 1):
@@ -190,7 +191,7 @@ def segments(path: pathlib.Path, lines: list[str]) -> dict[str, dict[int, str]]:
 
 
 def in_order(path: pathlib.Path, texts: dict[int, str], count: int | None) -> list[str]:
-    """Texts 0 to `count` - 1, or to the last there is."""
+    """Texts 0 to `count` - 1, or to the last there is; raises InputError if there are fewer or more."""
     count = count or max(texts) + 1
     missing = sorted(set(range(count)) - set(texts))
     if missing:
