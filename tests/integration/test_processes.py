@@ -166,24 +166,14 @@ def two_hosts():
             ip("netns", "delete", name)
 
 
-@pytest.fixture
-def start_on(two_hosts, start):
-    """start_on(**variables): a recipe on each of the hosts."""
-
-    def start_on(**variables):
-        # gloo takes the interface that the host's name leads to, and both have one name.
-        where = {"NODES": 2, "MASTER_ADDR": "10.99.0.1", "MASTER_PORT": 29500, "GLOO_SOCKET_IFNAME": "cable0"}
-        variables |= where
-        return [start(*OPTIONS, before=host, **variables, NODE_RANK=rank) for rank, host in enumerate(two_hosts)]
-
-    return start_on
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_host_that_is_lost_ends_the_other(start_on, recipe, tmp_path, lost):
+def test_a_host_that_is_lost_ends_the_other(two_hosts, start, recipe, tmp_path, lost):
     recipe(**SETTINGS | {"STEPS": "prepare"}, ok=True)
-    hosts = start_on(**LONG | {"STEPS": "train", "PROCESSES": 1})
+    # gloo takes the interface that the host's name leads to, and both have one name.
+    where = {"NODES": 2, "MASTER_ADDR": "10.99.0.1", "MASTER_PORT": 29500, "GLOO_SOCKET_IFNAME": "cable0"}
+    variables = LONG | {"STEPS": "train", "PROCESSES": 1} | where
+    hosts = [start(*OPTIONS, before=host, **variables, NODE_RANK=rank) for rank, host in enumerate(two_hosts)]
     log = tmp_path / "run/train.log"
     wait_for(lambda: log.exists() and "train_inner" in log.read_text())
     begun = time.monotonic()

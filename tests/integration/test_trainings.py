@@ -45,11 +45,7 @@ def trainings(checkout, mirror, tmp_path):
         (tmp_path / family).symlink_to(mirror)
     words = [sys.executable, checkout / "examples/train.py", "group", "--mirror", tmp_path]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-
-    def start(**variables):
-        return subprocess.Popen(words, env=environment(**variables), **pipes)
-
-    return start
+    return lambda **variables: subprocess.Popen(words, env=environment(**variables), **pipes)
 
 
 def test_ended_resumed_recorded_and_skipped(checkout, trainings):

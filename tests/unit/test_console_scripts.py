@@ -25,13 +25,8 @@ def given(monkeypatch):
     return given
 
 
-@pytest.fixture
-def scripts(given):
-    """Command to "module:function"."""
-    return dict(line.split(" = ") for line in given["entry_points"]["console_scripts"])
-
-
-def test_every_tool_has_one(scripts):
+def test_every_tool_has_one(given):
+    scripts = dict(line.split(" = ") for line in given["entry_points"]["console_scripts"])
     expected = {f"nmt-{tool.replace('_', '-')}": f"user_dir.tools.{tool}:main" for tool in TOOLS}
     assert scripts == expected and len(TOOLS) >= 10
     page = (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import errno
 import os
 import pathlib
 import stat
+from unittest import mock
 
 import pytest
 
@@ -39,9 +40,7 @@ def test_nothing_half_written_stays(tmp_path, error):
 
 
 def test_a_full_disk_is_named_by_the_file_that_it_lacks(tmp_path):
-    def fill(partial):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    fill = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/x.en'"):
         write(tmp_path / "x.en", fill)
 

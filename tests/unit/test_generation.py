@@ -29,6 +29,7 @@ every_family = pytest.mark.parametrize("family", FAMILIES)
 two_families = pytest.mark.parametrize("family", TWO_FAMILIES)  # where fairseq's generator does the rest
 # Where the search for weights with which hypotheses differ may begin, to save time; 1 for others.
 SEEDS = {"weighted_transformer": 47, "weighted_relative_transformer": 3}
+FOUND = {}  # by family: weights with which hypotheses differ; `pair` looks for them once
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
 
 
@@ -52,14 +53,8 @@ class Whole(torch.nn.Module):
         self.get_normalized_probs = model.get_normalized_probs
 
 
-@pytest.fixture(scope="module")
-def seeds():
-    """By family: weights with which hypotheses differ. `pair` looks for them once."""
-    return {}
-
-
 @pytest.fixture
-def pair(build, search, seeds):
+def pair(build, search):
     """pair(family, **options): a model of random weights, and what it is held against; `another` has other weights."""
 
     def differs(family, seed):
@@ -69,9 +64,9 @@ def pair(build, search, seeds):
         return len({*map(tuple, found)}) > 10 and len({*map(len, found)}) > 2 and len({*map(tuple, best)}) > 3
 
     def pair(family, another=0, **options):
-        if family not in seeds:
-            seeds[family] = next(seed for seed in range(SEEDS.get(family, 1), 100) if differs(family, seed))
-        model = randomise(build(f"{family}_base", **options).double(), seeds[family] + another)
+        if family not in FOUND:
+            FOUND[family] = next(seed for seed in range(SEEDS.get(family, 1), 100) if differs(family, seed))
+        model = randomise(build(f"{family}_base", **options).double(), FOUND[family] + another)
         if family != "vaswani_transformer":
             return model, Whole(model)
         stock = build("transformer", **options).double()

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import weakref
+from unittest import mock
 
 import pytest
 import torch
@@ -336,11 +337,7 @@ FULL = torch.OutOfMemoryError("CUDA out of memory")
 def test_a_batch_that_does_not_fit(new_task, monkeypatch, several, error, refused):
     """fairseq leaves it out; several processes would wait for each other, also to save crash.pt. Other errors stay."""
     assert issubclass(DoesNotFit, InputError) and issubclass(DoesNotFit, RuntimeError)
-
-    def full(*args, **kwargs):
-        raise error
-
-    monkeypatch.setattr(TranslationTask, "train_step", full)
+    monkeypatch.setattr(TranslationTask, "train_step", mock.Mock(side_effect=error))
     monkeypatch.setattr(distributed, "is_initialized", lambda: several)
     with pytest.raises(refused, match="out of memory|does not fit .*lower --max-tokens|lost") as found:
         new_task().train_step({}, None, None, None, 0)

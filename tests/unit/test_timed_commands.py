@@ -36,11 +36,8 @@ def typed(tmp_path, monkeypatch):
     about = {"family": "weighted_transformer", "autocast": "bf16", "updates": 80}
     (tmp_path / "work").mkdir()
     commands = timed.Commands(argparse.Namespace(data=tmp_path, checkpoint="average.pt", **about), tmp_path / "work")
-
-    def typed(method):
-        return [(getattr(commands, method)(ours), *last, commands.hypotheses.get(ours)) for ours in (False, True)]
-
-    return typed
+    sides = (False, True)
+    return lambda method: [(getattr(commands, method)(ours), *last, commands.hypotheses.get(ours)) for ours in sides]
 
 
 def test_both_sides_train_the_same_model_on_the_same_batches(typed, tmp_path):

@@ -71,6 +71,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(fetching, "pip_settings", dict)  # asking pip takes most of a second
+    for name in ("no_proxy", "NO_PROXY"):  # requests takes the first that is set
+        monkeypatch.setenv(name, "127.0.0.1")
     with Server() as running:
         threading.Thread(target=running.serve_forever, args=[0.02], daemon=True).start()
         yield running

@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from preparation import locking
@@ -115,10 +116,7 @@ def test_ctrl_c_ends_a_worker_with_a_long_task(tmp_path):
 
 
 def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
-    def unsupported(*arguments):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "lockf", unsupported)
+    monkeypatch.setattr(fcntl, "lockf", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     with locked(tmp_path / "out/.lock", "out"):
         write(tmp_path / "out/text", ["a"])
     assert [*(tmp_path / "out").iterdir()] == [tmp_path / "out/text"]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from unittest import mock
 
 import prepare
 import pytest
@@ -313,19 +314,12 @@ def test_names_that_the_output_cannot_show(tmp_path):
 
 def test_a_worker_that_is_killed_is_one_line(capsys, monkeypatch):
     """As Linux does where memory runs out."""
-
-    def killed(arguments):
-        raise BrokenProcessPool
-
-    monkeypatch.setattr(prepare, "prepare", killed)
+    monkeypatch.setattr(prepare, "prepare", mock.Mock(side_effect=BrokenProcessPool))
     assert prepare.main([]) == 1
     assert re.fullmatch("prepare.py: .*use fewer --workers\n", capsys.readouterr().err)
 
 
 def test_ctrl_c_has_a_status_that_ends_a_shells_loop(capsys, monkeypatch):
-    def interrupted(arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(prepare, "prepare", interrupted)
+    monkeypatch.setattr(prepare, "prepare", mock.Mock(side_effect=KeyboardInterrupt))
     assert prepare.main([]) == 130
     assert capsys.readouterr().err == "prepare.py: interrupted; run the command again to continue\n"

@@ -4,6 +4,7 @@ import argparse
 import errno
 import signal
 import sys
+from unittest import mock
 
 import pytest
 import train
@@ -25,11 +26,8 @@ def test_a_training_that_was_killed_is_not_recorded(tmp_path):
 def test_others_go_on_if_a_record_cannot_be_written(tmp_path, monkeypatch):
     training = argparse.Namespace(record=tmp_path / "row.1.json", row="row", run=tmp_path)
     (tmp_path / "run.json").write_text('{"seed": 1}')
-
-    def full(path, record):
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    monkeypatch.setattr(train, "write_record", full)
+    full = OSError(errno.ENOSPC, "No space left on device", str(training.record))
+    monkeypatch.setattr(train, "write_record", mock.Mock(side_effect=full))
     job = argparse.Namespace(training=training, process=argparse.Namespace(returncode=0))
     assert train.finish(job) == f"[Errno 28] No space left on device: '{tmp_path}/row.1.json'"
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+from unittest import mock
 
 import pytest
 from fairseq.dataclass.configs import GenerationConfig
@@ -116,9 +117,7 @@ def test_a_file_of_another_kind_is_refused(run, text):
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    def full(path, text):
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    monkeypatch.setattr(search_settings, "write_text", full)
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "search.json"))
+    monkeypatch.setattr(search_settings, "write_text", mock.Mock(side_effect=full))
     with pytest.raises(SystemExit, match="search_settings: .*No space left on device: '.*search.json'"):
         search_settings.main([str(tmp_path / "search.json")])

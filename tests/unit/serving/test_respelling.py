@@ -16,14 +16,10 @@ CODES = "#version: 0.2\ni l</w>\nf a\nfa i\nfai t</w>\nI l</w>\nX Y</w>\nI X</w>
 
 @pytest.fixture
 def respelled(tmp_path):
-    """respelled(line, characters, language="fr"): for a model that knows them."""
+    """respelled(line, known, language="fr"): for a model that knows these characters."""
     write_preparation(tmp_path / "data-bin", ("fr", "en"), CODES, normalise=False)
     prepared = preparation_of(tmp_path / "data-bin")
-
-    def respelled(line, characters, language="fr"):
-        return Respelling(PreparedText(prepared, language, "en"), characters)(line)
-
-    return respelled
+    return lambda line, known, language="fr": Respelling(PreparedText(prepared, language, "en"), known)(line)
 
 
 @pytest.mark.parametrize(

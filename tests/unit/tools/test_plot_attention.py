@@ -170,22 +170,6 @@ def test_page_needs_nothing_beside_itself():
     assert not [word for word in ("http:", "https:", "url(", "@import", "import(", "fetch(") if word in text]
 
 
-needs_node = pytest.mark.skipif(not shutil.which("node"), reason="no node, which runs the page's script")
-
-
-def node(folder, script, *options):
-    """The output of node with the script; it has to end well."""
-    (folder / "page.js").write_text(script, encoding="utf-8")
-    done = subprocess.run(["node", *options, folder / "page.js"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@needs_node
-def test_script_parses(tmp_path):
-    node(tmp_path, Page(hostile_page()).scripts[1], "--check")
-
-
 # As much of a browser as the page's script uses.
 BROWSER = """
 class Node {
@@ -220,7 +204,7 @@ console.log(JSON.stringify({ all, query, percents, key, one: seen(), names, chos
 }"""
 
 
-@needs_node
+@pytest.mark.skipif(not shutil.which("node"), reason="no node, which runs the page's script")
 def test_what_the_page_shows(tmp_path):
     """Head 1 leads from a to z and from b to x, head 2 from a to x, and from b to x (60%) and y (40%)."""
     weights = torch.tensor([[[0, 0, 1.0], [1, 0, 0]], [[1, 0, 0], [0.6, 0.4, 0]]])
@@ -229,7 +213,10 @@ def test_what_the_page_shows(tmp_path):
     both[2]["layers"][1]["kappa"] = [0.3, 0.7]
     page = Page(attention_page.page("", ("", ""), both, (2, 1)))
     script = BROWSER.replace("CONTENT", json.dumps(json.dumps(page.content))) + page.scripts[1] + SEEN
-    found = json.loads(node(tmp_path, script))
+    (tmp_path / "page.js").write_text(script, encoding="utf-8")
+    done = subprocess.run(["node", tmp_path / "page.js"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
 
     def lines(shown):
         """(query, key) of the lines of each head, which are drawn beside each other: 1/8 above and below the middle."""

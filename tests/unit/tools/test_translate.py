@@ -41,13 +41,6 @@ def echo(monkeypatch):
     monkeypatch.setattr(Translator, "search", lambda self, rows, nbest=1, **options: [best(row, nbest) for row in rows])
 
 
-class Typed(io.TextIOWrapper):
-    """Lines that come from a keyboard."""
-
-    def isatty(self):
-        return True
-
-
 def translations(lines):
     return "".join(f"T1({' '.join(line.split())})\n" if line.split() else "\n" for line in lines)
 
@@ -153,7 +146,8 @@ def test_prompt(model, echo, monkeypatch, capsysbinary):
             asked.append(capsysbinary.readouterr().err)
             yield part
 
-    monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO(b"w1\n\nw2")))
+    typed = types.SimpleNamespace(buffer=io.BytesIO(b"w1\n\nw2"), isatty=lambda: True)
+    monkeypatch.setattr(sys, "stdin", typed)
     monkeypatch.setattr(tool, "translated", noted)
     tool.main(model)
     done = capsysbinary.readouterr()
@@ -193,13 +187,8 @@ def test_options_reach_the_search(model, monkeypatch, capsysbinary):
 
 
 def test_ensemble(model, monkeypatch, capsysbinary, tmp_path):
-    seen = []
-
-    def search(self, rows, *more, **options):
-        seen.append(len(self.models))
-        return [[Hypothesis("", 0)]]
-
-    monkeypatch.setattr(Translator, "search", search)
+    seen, nothing = [], [[Hypothesis("", 0)]]
+    monkeypatch.setattr(Translator, "search", lambda self, *_, **__: seen.append(len(self.models)) or nothing)
     shutil.copy(model[0], tmp_path / "average.pt")  # the average in a run's folder
     tool.main([model[0], "w1", *model[1:], "--ensemble", model[0], "--ensemble", str(tmp_path)])
     assert seen == [3]
@@ -229,7 +218,7 @@ def test_lines_too_long(saved, tmp_path, capsysbinary):
     [
         (["--input", "nowhere"], "nowhere"),
         (["w1", "--output", "nowhere/out"], "nowhere/out"),
-        (["w1", "--device", "nowhere"], "there is no device nowhere"),
+        (["w1", "--device", "nowhere"], "there is no device nowhere .*: .*such as cpu"),
         (["--input", "latin1"], "latin1, line 2: not UTF-8 at byte 4; convert it first"),
         (["--input", "wide"], "wide, line 1: not UTF-8 at byte 1; convert it first, .* iconv -f utf-16 "),
         (["--input", "wider"], "wider, line 1: not UTF-8 at byte 1; convert it first, .* iconv -f utf-16 "),

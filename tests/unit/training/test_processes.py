@@ -1,7 +1,6 @@
 """The end of a training's threads, and settings for several processes."""
 
 import argparse
-import itertools
 import signal
 import time
 
@@ -18,18 +17,8 @@ from user_dir.training.processes import end_with_parent, refuse_processes, stop_
 from support import OLD, training_options
 
 
-class Batches:
-    """As many as are asked for."""
-
-    def __len__(self):
-        return 10**9
-
-    def __iter__(self):
-        return itertools.count()
-
-
 def test_no_thread_loads_while_python_ends():
-    batches = BufferedIterator(2, Batches())
+    batches = BufferedIterator(2, range(10**9))
     assert next(batches) == 0
     began = time.monotonic()
     stop_loading()

@@ -35,12 +35,6 @@ def test_registered_with_its_size(name):
     assert args.attention_dropout == args.activation_dropout == 0
 
 
-@pytest.mark.parametrize("size, dropout", [("base", 0.1), ("big", 0.3), ("big_en_fr", 0.1)])
-def test_dropout_is_the_papers(size, dropout):
-    """Vaswani et al. 2017, Table 3 and section 6.1."""
-    assert parse("--arch", f"vaswani_transformer_{size}").dropout == dropout
-
-
 def test_sizes_of_fairseqs_recipes():
     """Multi30k's transformer_tiny of Wu et al. 2021, and fairseq's transformer_iwslt_de_en."""
     assert SIZES["tiny"] == (4, 128, 256, 4, 0.1)

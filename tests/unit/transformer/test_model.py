@@ -285,12 +285,7 @@ def test_weights_that_nobody_reads(build, batch, monkeypatch, arch, norm):
     """In evaluation, and for --print-alignment, only the last layer's encoder–decoder attention returns its weights."""
     model, needed = build(arch, decoder_layers=3, **norm), []
     attend = MultiheadAttention.compute_heads
-
-    def compute_heads(self, *args):
-        needed.append(args[-1])
-        return attend(self, *args)
-
-    monkeypatch.setattr(MultiheadAttention, "compute_heads", compute_heads)
+    monkeypatch.setattr(MultiheadAttention, "compute_heads", lambda *args: needed.append(args[-1]) or attend(*args))
     model(**batch)
     assert needed == [False] * (len(needed) - 1) + [True]
     needed.clear()

@@ -170,21 +170,6 @@ RESIDUALS = ["per_branch", "none"]
 
 
 @pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
-@pytest.mark.parametrize("residual", RESIDUALS)
-def test_encoder_layer_is_one_block(build, residual, norm):
-    """One residual connection around it and one LayerNorm; nothing else."""
-    layer = build("weighted_transformer_base", branch_residual=residual, **norm).double().encoder.layers[0]
-    assert {name.split(".")[0] for name, _ in layer.named_parameters()} == {"self_attn", "self_attn_layer_norm"}
-    x = torch.randn(6, 3, MODEL, dtype=torch.float64)
-
-    def attend(x):
-        return layer.self_attn(x, x, x, need_weights=False)[0]
-
-    ln = layer.self_attn_layer_norm
-    torch.testing.assert_close(layer(x, None), x + attend(ln(x)) if norm else ln(x + attend(x)))
-
-
-@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("branched", DECODERS)
 def test_decoder_layer_is_two_sublayers(build, branched, norm):
     sizes = {"branched_attention": branched, "branches": 1, "decoder_ffn_embed_dim": 49}
