@@ -52,18 +52,14 @@ def refuse(path: pathlib.Path, model: torch.nn.Module) -> None:
         raise NotComputed(f"{path} is not of this project's families: convert it first (nmt-convert-checkpoint)")
     options = [name for name in own_options(type(cfg)) if name not in COMPUTED]  # a variant may have more
     faults = [f"{flag(name)} {value}" for name in options if (value := getattr(cfg, name)) != getattr(type(cfg), name)]
-    relative, encoder, decoder = cfg.relative_positions != "neither", cfg.encoder, cfg.decoder
+    relative, absolute = cfg.relative_positions != "neither", not cfg.no_token_positional_embeddings
     shared = (cfg.relative_positions, cfg.relative_tables) == ("keys_and_values", "shared")
-    absolute, norm = not cfg.no_token_positional_embeddings, not cfg.no_decoder_final_norm
     others = {
         "relative positions other than keys and values in shared tables": relative and not shared,
         "both relative positions and position embeddings": relative and absolute,
         "no position embeddings": not relative and not absolute,
         f"--activation-fn {cfg.activation_fn}": cfg.activation_fn not in stock._SUPPORTED_ACTIVATIONS,
-        "different --…-attention-heads in encoder and decoder": encoder.attention_heads != decoder.attention_heads,
-        "different --…-normalize-before in encoder and decoder": encoder.normalize_before != decoder.normalize_before,
-        "a --decoder-output-dim that is not --decoder-embed-dim": decoder.output_dim != decoder.embed_dim,
-        "no LayerNorm after the last layer (--no-decoder-final-norm)": decoder.normalize_before and not norm,
+        "a --decoder-output-dim that is not --decoder-embed-dim": cfg.decoder.output_dim != cfg.decoder.embed_dim,
     }
     faults += [fault for fault, found in others.items() if found]
     if not faults:  # a variant may have no option that tells
@@ -82,7 +78,7 @@ def specification(path: pathlib.Path, data: pathlib.Path):
         InputError: if a parameter is not finite
     """
     from ctranslate2.converters import fairseq as stock
-    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 
     (model,), task, _ = load_models([path], data, autocast="off")
     cfg = model.cfg
@@ -90,16 +86,20 @@ def specification(path: pathlib.Path, data: pathlib.Path):
     for name, value in model.named_parameters():  # CTranslate2 would translate with any
         refuse_not_finite(path, name, value, "use another model")
     relative = cfg.relative_positions != "neither"
-    spec = TransformerSpec.from_config(
-        (len(model.encoder.layers), len(model.decoder.layers)),
-        cfg.encoder.attention_heads,
-        with_relative_position=relative,
-        pre_norm=cfg.encoder.normalize_before,
-        activation=stock._SUPPORTED_ACTIVATIONS[cfg.activation_fn],
-        layernorm_embedding=cfg.layernorm_embedding,
-    )
-    set_layers = stock.set_transformer_encoder_layer, stock.set_transformer_decoder_layer
-    for ours, side, set_layer in zip((model.encoder, model.decoder), (spec.encoder, spec.decoder), set_layers):
+    sides = []
+    for ours, sizes, kind, set_layer in (
+        (model.encoder, cfg.encoder, TransformerEncoderSpec, stock.set_transformer_encoder_layer),
+        (model.decoder, cfg.decoder, TransformerDecoderSpec, stock.set_transformer_decoder_layer),
+    ):
+        side = kind(
+            len(ours.layers),
+            sizes.attention_heads,
+            relative_position=relative,
+            pre_norm=sizes.normalize_before,
+            no_final_norm=ours.layer_norm is None,
+            activation=stock._SUPPORTED_ACTIVATIONS[cfg.activation_fn],
+            layernorm_embedding=cfg.layernorm_embedding,
+        )
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         stock.set_embeddings(embeddings, ours.embed_tokens)
         side.scale_embeddings = ours.embed_scale
@@ -113,6 +113,8 @@ def specification(path: pathlib.Path, data: pathlib.Path):
         for name in ("layer_norm", "layernorm_embedding"):
             if getattr(ours, name) is not None:
                 stock.set_layer_norm(getattr(side, name), getattr(ours, name))
+        sides.append(side)
+    spec = TransformerSpec(*sides)
     stock.set_linear(spec.decoder.projection, model.decoder.output_projection)
     spec.register_source_vocabulary(task.source_dictionary.symbols)
     spec.register_target_vocabulary(task.target_dictionary.symbols)
