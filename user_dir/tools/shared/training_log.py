@@ -108,7 +108,7 @@ def of_record(path: pathlib.Path) -> dict[str, dict[int, dict]]:
     """The validations of a run.json, as read_log gives them; those of old records have no time.
 
     Raises:
-        InputError: if there is none
+        InputError: if `path` is not a record
     """
     points = {}
     for values in read_record(path).get("validation") or []:
