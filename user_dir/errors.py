@@ -11,6 +11,7 @@ LINES = [
     (AssertionError, "--max-tokens", "{}: for example, add --max-tokens 4096"),
     (AssertionError, "please reset the optimizer", "{}"),
     (AssertionError, "the same number of examples", "{}: prepare the data again"),
+    (AssertionError, "Make sure that --dataset-impl", "--dataset-impl: the data are of another kind: omit it"),
     (AssertionError, "should not exceed max_tokens", "{}: give a larger --max-tokens"),
     (AssertionError, "--sampling requires --nbest", "{}: give both the same number"),
     (AssertionError, " requires --sampling", "{}: add it"),
@@ -55,7 +56,8 @@ LINES = [
     (FloatingPointError, "--ddp-backend", "{}"),
     (RuntimeError, "by peer", "another process of this training has ended: its own message says why"),
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
-    (ImportError, "Please install fairscale", "{}"),
+    (ImportError, "Please install", "{}"),
+    (ValueError, "--cpu-offload requires", "{}"),
     (ValueError, "loaded state dict", "the checkpoint's optimizer is that of another model: add --reset-optimizer"),
     (
         "ConfigCompositionException",

@@ -25,6 +25,7 @@ INPUT = [
     ("--amp --autocast bf16", "--autocast bf16 .*--amp, .*: omit one"),
     ("--autocast bf16 --ddp-backend fully_sharded", "--autocast bf16 .* fully_sharded: use pytorch_ddp"),
     ("--checkpoint-suffix=-b", "--checkpoint-suffix: .*use another --save-dir"),
+    ("--quantization-config-path x.yaml", "--quantization-config-path: .* cannot load .*: omit it, and use nmt-export"),
     ("--num-batch-buckets 2", "--num-batch-buckets .*: omit it"),
     ("--save-interval 0 --update-freq 0", "--save-interval 0: give at least 1; --update-freq 0: give at least 1"),
     (

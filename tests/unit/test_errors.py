@@ -77,6 +77,7 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
         (OSError(28, "No space left on device", "a.pt"), "{}: free some, and run the same command again"),
         (OSError(122, "Disk quota exceeded", "a.pt"), "{}: free some, and run the same command again"),
         (AssertionError("Source and target must contain the same number of examples"), "{}: prepare the data again"),
+        (AssertionError("x. Make sure that --dataset-impl y"), "--dataset-impl: the data are of another kind: omit it"),
         (AssertionError("should not exceed max_tokens=1"), "{}: give a larger --max-tokens"),
         (AssertionError("--batch-size cannot be larger than --buffer-size"), "{}: give a larger --buffer-size"),
         (AssertionError("--path required for generation!"), "{}: name a checkpoint"),
@@ -119,6 +120,8 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
             "--required-batch-size-multiple 1",
         ),
         (ImportError("x. Please install fairscale"), "{}"),
+        (ImportError("\n\nPlease install it:\n\n  pip install it"), "Please install it: pip install it"),
+        (ValueError("--cpu-offload requires --ddp-backend=fully_sharded"), "{}"),
         (ValueError("x: Set --combine-val to combine them"), "{}"),
         (
             RuntimeError("relaunch training with `--reset-dataloader` and"),

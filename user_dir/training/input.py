@@ -171,6 +171,9 @@ def unusable(options, task_cfg) -> Iterator[str]:
         yield "criterion is missing: add criterion._name=fused_label_smoothed_cross_entropy and its options"
     if options.checkpoint_suffix:
         yield "--checkpoint-suffix: a folder has the checkpoints of one training: use another --save-dir"
+    if options.quantization_config_path:
+        remedy = "omit it, and use nmt-export-ctranslate2 --quantization int8"
+        yield f"--quantization-config-path: fairseq cannot load the checkpoints: {remedy}"
     if task_cfg.num_batch_buckets:
         yield "--num-batch-buckets is for TPUs, and fails with the installed numpy: omit it"
     if task_cfg.load_alignments and options.criterion in UNALIGNED:
