@@ -58,6 +58,7 @@ LINES = [
     (RuntimeError, "with `--reset-dataloader`", "the checkpoint's epoch has other batches: add --reset-dataloader"),
     (ImportError, "Please install", "{}"),
     (ValueError, "--cpu-offload requires", "{}"),
+    ("MissingMandatoryValue", "bpe_codes", "--bpe needs its codes: add --bpe-codes"),
     (ValueError, "loaded state dict", "the checkpoint's optimizer is that of another model: add --reset-optimizer"),
     (
         "ConfigCompositionException",

@@ -5,6 +5,7 @@ import sys
 import traceback
 
 import pytest
+from omegaconf import MissingMandatoryValue
 from torch.multiprocessing import ProcessRaisedException
 
 from user_dir.errors import InputError, report_input_errors_in_one_line
@@ -121,6 +122,7 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
         ),
         (ImportError("x. Please install fairscale"), "{}"),
         (ImportError("\n\nPlease install it:\n\n  pip install it"), "Please install it: pip install it"),
+        (MissingMandatoryValue("Missing mandatory value: bpe_codes"), "--bpe needs its codes: add --bpe-codes"),
         (ValueError("--cpu-offload requires --ddp-backend=fully_sharded"), "{}"),
         (ValueError("x: Set --combine-val to combine them"), "{}"),
         (
