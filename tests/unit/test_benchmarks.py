@@ -148,12 +148,12 @@ def test_fairseqs_model_has_the_same_weights_in_its_generator(monkeypatch, capsy
 
 
 def test_the_loss_is_timed_with_that_many_tokens_in_a_chunk(monkeypatch):
-    for name in ("ROWS", "LOGITS"):
+    for name in ("ROWS", "LOGITS", "SLICE"):
         monkeypatch.setattr(criterion, name, None)  # which `step` sets
     chunks, mm = [], torch.mm
     monkeypatch.setattr(torch, "mm", lambda x, *args, **options: chunks.append(len(x)) or mm(x, *args, **options))
     features, weight = torch.randn(10, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True)
-    loss.step(4, features, weight, torch.randint(6, (10,)), torch.float32)
+    loss.step(4, 24, features, weight, torch.randint(6, (10,)), torch.float32)
     assert chunks == [4, 4, 2] and features.grad is None and weight.grad is None
 
 

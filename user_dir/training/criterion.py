@@ -31,6 +31,7 @@ from ..kernels.products import Linear
 # The most tokens and logits in a chunk on CPUs: more logits leave the caches between two passes over them, and fewer
 # tokens make W and its gradient, which are read for each chunk, cost too much (tests/benchmarks/loss.py).
 ROWS, LOGITS = 384, 2**24
+SLICE = 2**20  # numbers of W's gradient to which a bfloat16 product is added at a time: a larger one leaves the caches
 LOGITS_ON_GPU = 2**26  # each chunk is about 30 kernels: with 37,000 words 4,096 tokens take 3, not 11
 PRODUCTS = (nn.Linear.forward, Linear.forward)  # a subclass of nn.Linear may compute more, such as LoRA
 
@@ -113,7 +114,9 @@ class ProjectedLoss(torch.autograd.Function):
             # The chunks are added up in float32, even where the parameters are half-precision numbers.
             grad_w = (-e * sum_x).expand_as(weight).to(torch.promote_types(weight.dtype, wide), copy=True)
         loss, nll_loss, correct = (x.new_zeros((), dtype=wide) for _ in range(3))
-        size = max(1, min(ROWS, LOGITS // vocabulary) if x.device.type == "cpu" else LOGITS_ON_GPU // vocabulary)
+        on_cpu = x.device.type == "cpu"
+        size = max(1, min(ROWS, LOGITS // vocabulary) if on_cpu else LOGITS_ON_GPU // vocabulary)
+        words = SLICE // weight.size(1) if on_cpu else vocabulary
         # New memory for each chunk would cost a tenth of the time, and more in bfloat16.
         buffer = x.new_empty(min(size, tokens), vocabulary)
         wide_buffer = buffer if cast == wide else buffer.new_empty(buffer.shape, dtype=wide)
@@ -140,7 +143,8 @@ class ProjectedLoss(torch.autograd.Function):
                 if cast == grad_w.dtype:
                     grad_w.addmm_(gradient.T, x[rows])
                 else:
-                    grad_w += gradient.T @ x[rows]
+                    for part, own in zip(grad_w.split(words), gradient.split(words, dim=1), strict=True):
+                        part += own.T @ x[rows]
         ctx.save_for_backward(grad_x, grad_w if grad_w is None else grad_w.to(weight.dtype))
         ctx.mark_non_differentiable(nll_loss, correct)
         return loss, nll_loss, correct

@@ -155,8 +155,9 @@ def test_chunks_of_bfloat16_parameters_are_added_up_in_float32(monkeypatch):
     x, weight, target = torch.randn(400, 16), torch.randn(50, 16, requires_grad=True), torch.randint(50, (400,))
     products = x.bfloat16().float() @ weight.bfloat16().float().T
     torch.nn.functional.cross_entropy(products, target, reduction="sum").backward()
-    for rows in 1000, 1:
+    for rows, numbers in (1000, 48), (1, 2000):  # a slice has 3 of the words, or all of them
         monkeypatch.setattr(criterion, "ROWS", rows)
+        monkeypatch.setattr(criterion, "SLICE", numbers)
         half = weight.detach().bfloat16().requires_grad_()
         ProjectedLoss.apply(x.bfloat16(), half, target, 0.0, torch.bfloat16, True, False)[0].backward()
         assert (half.grad - weight.grad).norm() < 0.005 * weight.grad.norm()  # added up in bfloat16: 0.012
