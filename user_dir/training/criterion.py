@@ -107,7 +107,7 @@ class ProjectedLoss(torch.autograd.Function):
         right = 1 - smoothing - e
         wide = torch.promote_types(cast, torch.float32)
         x, w = features.to(cast), weight.to(cast)
-        sum_w, sum_x = w.sum(0, dtype=wide), x.sum(0, dtype=wide)
+        sum_w, sum_x = weight.sum(0, dtype=wide), x.sum(0, dtype=wide)  # torch would widen w in a copy, to add it up
         grad_x = torch.empty_like(features) if derive and ctx.needs_input_grad[0] else None
         grad_w = None
         if derive and ctx.needs_input_grad[1]:
