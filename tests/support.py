@@ -245,6 +245,11 @@ def continued_from(path, **given):
     return argparse.Namespace(**options | {"restore_file": str(path), "save_dir": "elsewhere"} | given)
 
 
+def one_line(page):
+    """The text of a page without its line breaks, which may stand anywhere in a sentence."""
+    return " ".join(page.read_text(encoding="utf-8").split())
+
+
 def blocks_of(page):
     """The blocks of commands of a Markdown page, without those in another language."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

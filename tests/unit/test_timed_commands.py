@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from support import PROJECT, write_preparation
+from support import PROJECT, one_line, write_preparation
 
 spec = importlib.util.spec_from_file_location("timed_commands", PROJECT / "tests/benchmarks/commands.py")
 timed = importlib.util.module_from_spec(spec)  # under its own name tests/commands.py would be found
@@ -73,5 +73,5 @@ def test_the_time_of_an_update_of_branches_is_that_of_their_page():
         ratio = statistics.median(ours / stock for stock, ours in record["figures"]["train"])
         ratios.setdefault(machine, {})[record["family"]] = ratio
     times = [of["vaswani_transformer"] / of["weighted_transformer"] for of in ratios.values() if len(of) > 1]
-    page = " ".join((PROJECT / "examples/weighted.md").read_text(encoding="utf-8").split())
+    page = one_line(PROJECT / "examples/weighted.md")
     assert len(times) > 2 and f"[{min(times):.1f} to {max(times):.1f} times as long]" in page

@@ -10,7 +10,7 @@ from unit.examples.support import EXAMPLES, bash, copied, definitions, last_opti
 
 from user_dir.families import FAMILIES, SIZES
 
-from support import executable, training_options
+from support import executable, one_line, training_options
 
 # The published settings of the trainings, beside those that test_the_papers_settings computes.
 MULTI30K = {"lr": "5e-3", "warmup-updates": "2000", "max-update": "8000", "dropout": "0.3", "patience": "10"}
@@ -227,7 +227,7 @@ def test_parsing_with_more_trees_and_with_the_sample(tmp_path):
     more = executable(tmp_path / "more", "")
     assert f"/20 {tmp_path}/21 {more} " in plan("parsing.sh", TREEBANK=tmp_path, PARSED="more", cwd=tmp_path)
     text = plan("parsing.sh", FAMILY="weighted_transformer", TREEBANK=tmp_path)
-    page = " ".join((EXAMPLES / "README.md").read_text(encoding="utf-8").split())
+    page = one_line(EXAMPLES / "README.md")
     assert "/checkpoint_last.pt --output" in text and "on WMT14 and WSJ the last)" in page
     text = plan("parsing.sh")
     expected = {"lr": "3e-3", "clip-norm": "1", "dropout": "0.1", "warmup-updates": "200", "max-update": "600"}
@@ -262,7 +262,7 @@ def test_a_number_of_updates_changes_what_depends_on_it(typed):
 def test_the_batch_on_the_page():
     plans = [plan("wmt14.sh", GPUS=gpus) for gpus in (1, 8)]
     found = [option(text, name) for text in plans for name in ("--max-tokens", "--update-freq")]
-    page = " ".join((EXAMPLES / "README.md").read_text(encoding="utf-8").split())
+    page = one_line(EXAMPLES / "README.md")
     assert "{} and {} on one GPU, {} and {} on eight".format(*found) in page
 
 

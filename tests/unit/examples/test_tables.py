@@ -13,7 +13,7 @@ import tables
 
 from user_dir.errors import InputError
 
-from support import PROJECT
+from support import PROJECT, one_line
 
 GROUP = {"scores": ["BLEU", "chrF", "sign test", tables.REACHED], "published": {"de": "41.02"}, "recipe": "a.sh"}
 GROUP |= {"families": ["one", "other"], "seeds": [1, 2], "variables": {"UPDATES": "5"}}
@@ -29,7 +29,7 @@ def test_no_page_is_older_than_its_records():
 def test_the_folders_of_a_mirror_are_those_of_the_page():
     groups = tables.read_table()
     trainings = (training for group in groups for training in tables.trainings_of(group, groups))
-    page = " ".join((PROJECT / "examples/README.md").read_text(encoding="utf-8").split())
+    page = one_line(PROJECT / "examples/README.md")
     (named,) = re.findall(r"has one folder for each corpus: (.*?)\. ", page)
     assert {*re.findall("`(.*?)`", named)} == {training.mirror for training in trainings} - {""}
 
@@ -56,7 +56,7 @@ def test_the_hours_of_groups_are_those_of_the_page(groups, words):
     """Within an hour, so that a record more does not change the page."""
     files = (file for group in groups.split() for file in tables.RESULTS.glob(f"{group}.*"))
     seconds = (json.loads(file.read_text(encoding="utf-8"))["seconds"] for file in files)
-    page = " ".join((tables.RESULTS / "README.md").read_text(encoding="utf-8").split())
+    page = one_line(tables.RESULTS / "README.md")
     assert int(re.search(rf"{words} (\d+)", page)[1]) == pytest.approx(sum(seconds) / 3600, abs=1)
 
 
