@@ -14,7 +14,7 @@ from user_dir.training.criterion import ProjectedLoss
 from user_dir.weighted.heads import branched_blocks
 
 from branches import adam_options, fused_adam_options
-from support import families_with
+from support import PROJECT, families_with
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 
@@ -133,6 +133,17 @@ def test_the_letters_matrices_begin_m_times_as_large(build, branches):
             assert bound * 0.9 < matrix.abs().max() <= bound
         assert not torch.equal(matrices[0], matrices[1])
     assert not block.fc1.bias.any() and not block.fc2.bias.any()
+
+
+def test_the_letters_matrices_begin_larger_than_the_bases(build):
+    sizes = {"embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8}
+    options = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+    base = build("vaswani_transformer_base", **options).encoder.layers[0]
+    block = build("weighted_transformer_base", **options, branch_residual="none").encoder.layers[0].self_attn
+    pairs = ((block.out_proj, base.self_attn.out_proj), (block.fc1, base.fc1), (block.fc2, base.fc2))
+    ratios = [f"{ours.weight.abs().max() / theirs.weight.abs().max():.3g}" for ours, theirs in pairs]
+    page = " ".join((PROJECT / "user_dir/papers.md").read_text().split())
+    assert "W^O, W1 and W2 begin {}, {} and {} times as large".format(*ratios) in page
 
 
 def test_dropout_of_branches(build):

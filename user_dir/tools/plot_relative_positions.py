@@ -3,7 +3,7 @@
     nmt-plot-relative-positions RUN --output tables.png
 
 A row of a map is a head, a column a distance j − i from query to key, clipped at ±k. Maps show |w^K|, |w^V| and the
-mean contribution of w^K to the score, E[x]·W^Q·w^K / √d_z (Shaw et al. 2018, eq. 4), or the scalars of
+mean contribution of w^K to the score, (E[x] W^Q + b^Q)·w^K / √d_z (Shaw et al. 2018, eq. 4), or the scalars of
 --relative-positions scalars. Where the heads of a layer share a table, norms and scalars have one row per layer. The
 mean input E[x] is read from the checkpoint and not from data: the bias of the LayerNorm before the attention, which is
 the mean of its output if its input has mean 0; in a post-norm model's first layer the mean of all embeddings. A decoder

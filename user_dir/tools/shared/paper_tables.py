@@ -102,7 +102,7 @@ TABLES = {
         Row(name, RELATIVE, given(relative_positions=name), bleu)
         for name, bleu in {"keys_and_values": 25.8, "keys": 25.8, "values": 25.3, "neither": 12.5}.items()
     ],
-    # Ahmed et al. 2017, section 5: depth, each beside the Transformer.
+    # Ahmed et al. 2017, section 4: depth, each beside the Transformer.
     "ahmed-depth": [
         Row("vaswani.layers-6", VASWANI, times(layers=1), 25.8, 65),
         Row("weighted.layers-6", WEIGHTED, times(layers=1), 26.5, 65),
@@ -126,7 +126,7 @@ TABLES = {
         Row(where, WEIGHTED, given(branched_attention=where))
         for where in ("encoder_decoder", "self", "both_halves", "both")
     ],
-    # Ahmed et al. 2017, section 5: 15 to 40% fewer updates to the final score. No table of theirs.
+    # Ahmed et al. 2017: 15 to 40% fewer updates to the final score. No table of theirs.
     "convergence": [Row(family, family, given()) for family in FAMILIES],
 }
 

@@ -42,7 +42,7 @@ VASWANI = """
 # Shaw et al. 2018, Tables 2 and 3.
 SHAW_DISTANCE = "k-0 12.5 - k-1 25.5 - k-2 25.8 - k-4 25.9 - k-16 25.8 - k-64 25.9 - k-256 25.8 -"
 SHAW_TERMS = "keys_and_values 25.8 - keys 25.8 - values 25.3 - neither 12.5 -"
-# Ahmed et al. 2017, section 5.
+# Ahmed et al. 2017, section 4.
 AHMED_DEPTH = """
     vaswani.layers-2 23.7 36  weighted.layers-2 24.8 36
     vaswani.layers-4 25.3 50  weighted.layers-4 26.2 50
