@@ -50,6 +50,13 @@ class Once(argparse.Action):
         setattr(options, self.dest, files)
 
 
+def folder(value: str) -> Path:
+    """Reads an option's value; an empty one, as of an unset variable, would be the current folder."""
+    if not value:
+        raise ValueError
+    return Path(value)
+
+
 def number(kind: type, least: float):
     """A function that reads option values of at least `least`."""
 
@@ -75,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
         add(f"--{part}", nargs=2, type=Path, action=Once, metavar=names, help=help)
     add("--source-lang", metavar="CODE", help="language to translate from, such as fr (needed without --like)")
     add("--target-lang", metavar="CODE", help="language to translate to, such as en (needed without --like)")
-    add("--output", type=Path, metavar="FOLDER", help="folder for all results (needed)")
+    add("--output", type=folder, metavar="FOLDER", help="folder for all results (needed)")
     add("--mirror", type=Path, metavar="FOLDER", help="take the corpus's files from this folder, not from the network")
     add("--cache", type=Path, metavar="FOLDER", default=cache, help="keep downloads here (default: %(default)s)")
     registry = Path(__file__).with_name("corpora.toml")

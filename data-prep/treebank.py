@@ -24,7 +24,7 @@ from preparation.pipeline import Preparation
 from preparation.stages import Stages
 from preparation.text import read_lines, write_lines
 from preparation.trees import linearised
-from prepare import Once, Parser, add_workers, number
+from prepare import Once, Parser, add_workers, folder, number
 
 SIDES = ("words", "brackets")  # source and target language
 
@@ -94,7 +94,7 @@ def prepare(arguments: Sequence[str] | None) -> None:
     for part in PARTS:
         help = "files with trees, or folders"
         add(f"--{part}", nargs="+", type=Path, action=Once, required=True, metavar="PATH", help=help)
-    add("--output", type=Path, required=True, metavar="FOLDER", help="folder for all results")
+    add("--output", type=folder, required=True, metavar="FOLDER", help="folder for all results")
     add("--bpe-operations", type=count, metavar="N", default=16000, help="merges to learn (default: %(default)s)")
     add("--max-pairs", type=count, metavar="N", help="train on only N trees, always the same ones")
     add_workers(parser)

@@ -135,7 +135,7 @@ class ExportedTranslator(TextTranslator):
         kind, _, number = (device or "auto").partition(":")
         self.folder = folder
         elsewhere = kind != "cpu" if device else ctranslate2.get_cuda_device_count() > 0
-        self.remedy = ": use --device cpu" if elsewhere else ""  # libraries of a GPU are loaded when it translates
+        self.remedy = ": use --device cpu" if elsewhere or number else ""  # a GPU's libraries load when it translates
         with self.used(self.remedy or f": {repair(folder)}"):
             threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
             # Linux may allow this process some of the cores only (taskset).

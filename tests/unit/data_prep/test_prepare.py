@@ -15,6 +15,7 @@ from unittest import mock
 
 import prepare
 import pytest
+import treebank
 from preparation import pipeline
 from preparation.subwords import segment_lines
 from unit.data_prep.support import FULL_DISK, TABLE, packed, registry, sentences, write
@@ -51,6 +52,17 @@ def assert_refused(outcome, tmp_path, *parts):
     for part in parts:
         assert part in message
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [prepare, treebank], ids=lambda command: command.__name__)
+def test_an_empty_output_is_not_the_current_folder(command, capsys, tmp_path, monkeypatch):
+    """--output "$data" where the variable is not set."""
+    text = write(tmp_path / "text", ["( (S (NN a)) )"])
+    monkeypatch.chdir(tmp_path)
+    texts = [word for part in ("train", "valid", "test") for word in (f"--{part}", text, text)]
+    assert command.main([str(word) for word in (*texts, "--output", "")]) == 1
+    assert capsys.readouterr().err.endswith("argument --output: invalid folder value: ''; see --help\n")
+    assert [*tmp_path.iterdir()] == [text]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,9 @@ def why_torch(args: argparse.Namespace, export: pathlib.Path) -> str | None:
 
         if args.nbest:  # CTranslate2 finds the same best translation, but may find other ones after it
             return "--nbest is given"
-        if args.device not in (None, "cpu") or (args.device is None and get_cuda_device_count()):
+        if args.device not in (None, "cpu"):
+            return "--device is given"
+        if args.device is None and get_cuda_device_count():
             return "there is a GPU"
     return None
 

@@ -121,7 +121,13 @@ def test_a_gpu(folder, translated, monkeypatch):
     assert "with CTranslate2" in translated(folder, "--device", "cpu")[1]
     monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 0)
     args = translate.parse([str(folder), TEXT, "--device", "cuda"])
-    assert engine.why_torch(args, folder / "ctranslate2") == "there is a GPU"
+    assert engine.why_torch(args, folder / "ctranslate2") == "--device is given"
+    assert translated(folder, "--device", "cpu:0")[1] == "nmt-translate: with torch, because --device is given\n"
+
+
+def test_no_export_is_blamed_for_a_device(folder, refusal):
+    for device in ("cpu:1", "cpu:x"):
+        refusal(translate.main, folder / "ctranslate2", TEXT, "--device", device, match=": use --device cpu$")
 
 
 def test_without_ctranslate2(folder, translated, monkeypatch):
