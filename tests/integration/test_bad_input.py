@@ -139,6 +139,13 @@ def test_choices_that_are_sound(copies):
     check_input(copies, "--lr 0.25 --ema-seed-model not-read.pt", optimizer="sgd")
 
 
+def test_a_precision_without_effect(copies, caplog):
+    """On CPUs fairseq trains in float32 with --amp, without a word."""
+    for words in ("--cpu", "--cpu --amp"):
+        check_input(copies, words)
+        assert ("--amp has no effect without a GPU: train with --autocast bf16, " in caplog.text) == ("--amp" in words)
+
+
 NO_METRIC = "metric .*: --criterion cross_entropy has loss and ppl only: choose one"
 NO_AMP = "--amp .*--checkpoint-activations, .*: train with --autocast bf16"
 GIVEN = [

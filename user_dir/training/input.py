@@ -140,8 +140,11 @@ def precision_faults(options, model_options) -> Iterator[str]:
     if options.store_ema and options.fp16 and not options.ema_fp32:
         yield "--store-ema with --fp16 keeps the average in float16, which rounds its changes away: add --ema-fp32"
     flattened = options.fp16 and not (options.fp16_no_flatten_grads or options.memory_efficient_fp16)
-    if flattened and (options.cpu or not torch.cuda.is_available()):
+    on_cpus = options.cpu or not torch.cuda.is_available()
+    if flattened and on_cpus:
         yield f"--fp16 needs a GPU: {IN_BF16}"
+    if options.amp and on_cpus:
+        logger.warning(f"--amp has no effect without a GPU: {IN_BF16}")
     if options.fp16 and options.amp:
         yield "--fp16 cannot be combined with --amp: omit one of them"
     if options.fp16 and len(options.update_freq) > 1 and options.fp16_scale_window is None:
