@@ -13,12 +13,8 @@ class Earlier:
     """The options and files of the prepared `folder`."""
 
     folder: Path
-    languages: tuple[str, str]  # source language, target language
-    tokenise: bool
+    options: dict  # prepare.py's
     normalise: bool
-    lowercase: bool
-    operations: int
-    separate: bool
 
     @classmethod
     def read(cls, folder: Path) -> "Earlier":
@@ -28,13 +24,15 @@ class Earlier:
             stages = manifest["stages"]
             tokens = {"tokenise": True, "normalise": True} | stages["tok"]["options"]
             pieces = stages["bpe"]["options"]
-            earlier = cls(
-                folder,
-                (manifest["source language"], manifest["target language"]),
-                *(tokens[name] for name in ("tokenise", "normalise", "lowercase")),
-                pieces["operations"],
-                pieces["separate"],
-            )
+            options = {
+                "source_lang": manifest["source language"],
+                "target_lang": manifest["target language"],
+                "pretokenised": not tokens["tokenise"],
+                "lowercase": tokens["lowercase"],
+                "separate_bpe": pieces["separate"],
+                "bpe_operations": pieces["operations"],
+            }
+            earlier = cls(folder, options, tokens["normalise"])
             missing = [path for path in earlier.files() if not path.is_file()]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             missing = [f"{folder / 'manifest.json'} ({type(error).__name__})"]
@@ -43,13 +41,14 @@ class Earlier:
         return earlier
 
     def codes(self, language: str) -> Path:
-        return self.folder / "bpe" / (f"codes.{language}" if self.separate else "codes")
+        return self.folder / "bpe" / (f"codes.{language}" if self.options["separate_bpe"] else "codes")
 
     def dictionary(self, language: str) -> Path:
         return self.folder / "data-bin" / f"dict.{language}.txt"
 
     def files(self) -> list[Path]:
-        return [find(language) for language in self.languages for find in (self.codes, self.dictionary)]
+        languages = self.options["source_lang"], self.options["target_lang"]
+        return [find(language) for language in languages for find in (self.codes, self.dictionary)]
 
     def identity(self) -> list[str]:
         """Everything on which the subwords depend."""
@@ -57,15 +56,7 @@ class Earlier:
 
     def adopt(self, options) -> None:
         """Sets prepare.py's options as they were; raises a PreparationError for one that is given otherwise."""
-        were = {
-            "source_lang": self.languages[0],
-            "target_lang": self.languages[1],
-            "pretokenised": not self.tokenise,
-            "lowercase": self.lowercase,
-            "separate_bpe": self.separate,
-            "bpe_operations": self.operations,
-        }
-        for name, value in were.items():
+        for name, value in self.options.items():
             if (given := getattr(options, name)) and given != value:
                 option = f"--{name.replace('_', '-')}" + ("" if given is True else f" {given}")
                 was = "without it" if value is False else f"with {value}"

@@ -6,7 +6,6 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
 import prepare
-import pytest
 from preparation import parallel
 from sacremoses import MosesTokenizer
 
@@ -95,10 +94,3 @@ def test_a_text_is_read_no_further_than_its_workers_are():
 
 def test_no_bar_fills_a_log_file():
     assert parallel.progress([], "", file=io.StringIO()).disable
-
-
-@pytest.mark.parametrize("given", [["--held-out", "100"], ["--pretokenised"]])
-def test_a_published_split_takes_no_other(tmp_path, capsys, given):
-    options = ["--source-lang", "de", "--target-lang", "en", *given, "--output", str(tmp_path / "out")]
-    assert prepare.main(["iwslt14", *options]) == 1
-    assert f"{given[0]}: IWSLT" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -98,6 +98,8 @@ def test_an_empty_output_is_not_the_current_folder(command, capsys, tmp_path, mo
         (["tatoeba", "--max-ratio", "nan"], ("fr", "en"), ["--max-ratio", "at least 1"]),
         (["--train", "a", "b", "--mirror", "c"], ("fr", "en"), ["--mirror", "the registry", "omit one"]),
         (["multi30k", "--held-out", "9"], ("de", "en"), ["--held-out", "validation and test set are given"]),
+        (["iwslt14", "--held-out", "100"], ("de", "en"), ["--held-out: IWSLT"]),  # its split is published
+        (["iwslt14", "--pretokenised"], ("de", "en"), ["--pretokenised: IWSLT"]),
         (["tatoeba", "--mirror", "/nowhere"], ("fr", "en"), ["/nowhere: has no file nmt-0.0.6.tar.gz"]),
         (["tatoeba", "--registry", "/nowhere"], ("fr", "en"), ["/nowhere: not readable as a registry"]),
     ],

@@ -217,13 +217,6 @@ def test_the_sample(tmp_path, monkeypatch):
     assert [(tmp_path / f"{part}.mrg").read_text() for part in ("train", "valid", "test")] == parts
 
 
-@pytest.mark.parametrize("option, status", [("--help", 0), ("--output", 1)])
-def test_the_sample_makes_no_folder_of_an_option(tmp_path, option, status):
-    done = subprocess.run([sys.executable, sample_treebank.__file__, option], cwd=tmp_path, capture_output=True)
-    said = done.stderr if status else done.stdout
-    assert done.returncode == status and b"data/sample_trees" in said and not [*tmp_path.iterdir()]
-
-
 def test_a_file_in_place_of_the_samples_folder(tmp_path):
     (tmp_path / "file").write_text("precious")
     command = [sys.executable, sample_treebank.__file__, tmp_path / "file"]

@@ -296,11 +296,13 @@ def test_an_interrupted_report_of_a_gpu_ends_its_command(monkeypatch):
     assert processes[0].poll() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    "script", ["examples/g2p.py", "examples/sequences.py", "examples/record.py", "data-prep/sample_treebank.py"]
-)
-def test_help_of_scripts_is_no_error(script):
-    asked = subprocess.run([sys.executable, PROJECT / script, "--help"], capture_output=True, text=True)
-    assert asked.returncode == 0 and script.rpartition("/")[2] in asked.stdout and asked.stderr == ""
-    wrong = subprocess.run([sys.executable, PROJECT / script, "--wrong"], capture_output=True, text=True)
+SCRIPTS = ["examples/g2p.py prepare", "examples/sequences.py prepare", "examples/record.py begin"]
+
+
+@pytest.mark.parametrize("usage", [*SCRIPTS, "data-prep/sample_treebank.py data/sample_trees"])
+def test_help_of_scripts_is_no_error_and_an_option_no_folder(tmp_path, usage):
+    words, pipes = [sys.executable, PROJECT / usage.split()[0]], {"capture_output": True, "text": True}
+    asked, wrong = (subprocess.run([*words, option], cwd=tmp_path, **pipes) for option in ("--help", "--output"))
+    assert asked.returncode == 0 and f"python {usage}" in asked.stdout and asked.stderr == ""
     assert wrong.returncode == 1 and wrong.stderr == asked.stdout and wrong.stdout == ""
+    assert not [*tmp_path.iterdir()]

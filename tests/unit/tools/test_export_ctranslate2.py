@@ -143,11 +143,6 @@ def test_a_call_has_one_batch_for_each_worker(folder, search, calls):
     assert given == calls and counts == [count for count, _ in calls]
 
 
-def test_the_folder_to_write_into_is_missing(tmp_path, refusal):
-    words = [str(OLD / "vaswani_transformer.pt"), "--data", str(OLD / "data-bin"), "--output", str(tmp_path / "no/ct2")]
-    refusal(tool.main, *words, match="no/ct2: there is no folder .*/no: make it")
-
-
 def test_no_translation_is_longer_than_the_decoder_has_positions(tmp_path, texts):
     """CTranslate2 would fail at the first position without an encoding; fairseq ends the translation there."""
     shutil.copy(OLD / "vaswani_transformer.pt", tmp_path / "short.pt")
@@ -334,16 +329,18 @@ def test_a_diverged_model(saved, tmp_path, number, refusal):
     assert not [*tmp_path.glob("ct2*")]
 
 
-def test_a_folder_that_takes_none(saved, refusal):
-    _, path, data = saved("vaswani_transformer_base")
-    refusal(tool.main, path, "--data", data, "--output", "/sys/ct2", match="/sys/ct2 cannot be written: ")
-
-
-def test_a_folder_that_exists(saved, tmp_path):
-    _, path, data = saved("vaswani_transformer_base")
+@pytest.mark.parametrize(
+    "output, words",
+    [
+        ("no/ct2", "no/ct2: there is no folder .*/no: make it"),
+        ("/sys/ct2", "/sys/ct2 cannot be written: "),
+        ("ct2", "ct2 exists: remove it, or name another folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_written(tmp_path, refusal, output, words):
     (tmp_path / "ct2").mkdir()
-    with pytest.raises(SystemExit, match="ct2 exists: remove it, or name another folder"):
-        exported(path, data, tmp_path / "ct2")
+    checkpoint = [OLD / "vaswani_transformer.pt", "--data", OLD / "data-bin"]
+    refusal(tool.main, *checkpoint, "--output", tmp_path / output, match=words)
 
 
 def test_if_possible(saved, tmp_path, monkeypatch):

@@ -185,12 +185,6 @@ def test_a_reference_may_be_a_pipe(files, cells, capsys):
     assert len(cells(capsys.readouterr().out, runs[1])) == 3
 
 
-def test_the_ending_gz_is_no_language(files, refusal):
-    files.reference.rename(files.folder / "test.gz")
-    message = refusal(score.main, files.plain(0.2, 1), "--reference", files.folder / "test.gz")
-    assert "give --target-lang" in message
-
-
 def test_a_byte_order_mark_is_no_text(files, cells, capsys):
     marked = files.write("marked.txt", ["\ufeff" + files.sentences[0], *files.sentences[1:]])
     score.main([str(marked), "--reference", str(files.reference), "--target-lang", "en"])
@@ -242,7 +236,8 @@ def test_marks_that_no_translation_has_are_noticed(files, caplog):
 
 
 def test_language_and_encoding(files, refusal):
-    assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]))
+    for reference in ([], ["--reference", files.folder / "test.gz"]):  # whose ending is no language
+        assert "give --target-lang" in refusal(score.main, files.write("a.txt", ["a"]), *reference)
     (files.folder / "latin1.txt").write_bytes("façade\n".encode("latin1"))
     assert "is not text in UTF-8" in refusal(score.main, files.folder / "latin1.txt", "--reference", files.reference)
     (files.folder / "late.txt").write_bytes(b"a line\n" * 3000 + "façade\n".encode("latin1"))

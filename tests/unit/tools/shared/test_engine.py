@@ -149,10 +149,6 @@ def test_no_checkpoint_of_torchs(folder, refusal):
     refusal(translate.main, folder / "cut.pt", TEXT, match="not a readable fairseq checkpoint")
 
 
-def test_a_run_without_an_average(tmp_path, refusal):
-    refusal(translate.main, tmp_path, TEXT, match="has neither average.pt nor translator.json: name a checkpoint")
-
-
 @pytest.mark.parametrize(
     "trained, gain, chosen", [("bf16", "bf16", None), ("bf16", "off", "off"), ("off", "bf16", None)]
 )
