@@ -174,7 +174,12 @@ def record(run: pathlib.Path) -> dict:
     data, *options = shlex.split((run / "options").read_text(encoding="utf-8"))
     if not (starts := starts_of(run)):
         raise InputError(f"{run / STARTS} holds no start of the training: train again in another folder")
-    trained = ([start for start in starts if not start.get("trained")] or starts)[-1]  # later ones scored, for example
+    *earlier, trained = [start for start in starts if not start.get("trained")] or starts  # later ones scored, say
+    elsewhere = {
+        f"earlier_{name}": [start[name] for start in earlier if name in start]
+        for name in ("versions", "machine")  # a training may have continued with others
+        if any(start.get(name, trained.get(name)) != trained.get(name) for start in earlier)
+    }
     checksum = next((start["corpus"] for start in starts if start.get("corpus")), None)  # all starts have one corpus
     seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
     of_fairseq = [word.lstrip("-") for word in options if word in ("--fp16", "--memory-efficient-fp16", "--amp")]
@@ -189,6 +194,7 @@ def record(run: pathlib.Path) -> dict:
         "starts": len(starts),
         "versions": trained.get("versions") or versions(),
         "machine": trained.get("machine") or machine(),
+        **elsewhere,
         **(training(log) if (log := run / LOG).exists() else {}),
         **({} if (run / "trained").exists() else {"ended": "not yet: it was scored before its end"}),
         "scores": scores(run),

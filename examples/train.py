@@ -97,6 +97,8 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
             while waiting and len(running) < jobs:
                 gpu = min(gpus, key=[job.gpu for job in running].count, default=None)
                 training = waiting.pop(0)
+                if training.record.exists():  # another train.py, or a pull, has brought it meanwhile
+                    continue
                 try:
                     running.append(Running(training, mirror, gpu))
                 except OSError as error:  # others go on

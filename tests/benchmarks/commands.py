@@ -119,10 +119,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--record", metavar="NAME", help="keep the figures in results/NAME.json")
     args = parser.parse_args()
+    names = args.only or ["train", "generate", "translate", "sentence"]
+    if args.family != "vaswani_transformer" and names != ["train"]:
+        parser.error(f"--family {args.family}: the other commands have the checkpoint's family: add --only train")
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = Commands(args, pathlib.Path(folder))
-        for name in args.only or ("train", "generate", "translate", "sentence"):
+        for name in names:
             pairs = [(getattr(commands, name)(False), getattr(commands, name)(True)) for _ in range(args.rounds)]
             figures[name] = pairs
             print(f"{name}: {pairs}", flush=True)

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import json
 import statistics
+import sys
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_both_sides_search_with_the_same_settings(typed):
         for name, value in (("--beam", "4"), ("--lenpen", "1")):
             assert theirs[theirs.index(name) + 1] == own[own.index(name) + 1] == value
         assert own[own.index("--engine") + 1] == "ctranslate2"
+
+
+def test_a_record_names_no_family_for_commands_of_another(monkeypatch, tmp_path, capsys):
+    """The checkpoint searches, which is a vaswani_transformer."""
+    commands = argparse.Namespace(translate=lambda ours: 1.0)
+    monkeypatch.setattr(timed, "Commands", lambda *given: commands)
+    monkeypatch.setattr(timed, "write_record", lambda path, record: None)
+    words = ["commands.py", "data", "average.pt", "--family", "relative_transformer", "--record", "cpu", "--only"]
+    monkeypatch.setattr(sys, "argv", [*words, "translate"])
+    with pytest.raises(SystemExit) as refused:
+        timed.main()
+    assert refused.value.code == 2 and "add --only train" in capsys.readouterr().err
 
 
 def test_the_time_of_an_update_of_branches_is_that_of_their_page():

@@ -159,6 +159,22 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     assert record.record(run)["corpus"] == found["corpus"]
 
 
+def test_a_training_that_continued_on_another_machine_has_both(tmp_path, monkeypatch):
+    """Its seconds and words/s are of both."""
+    (tmp_path / "options").write_text(f"{tmp_path} --seed 1")
+    for name, text in (("generate.log", ""), ("score.txt", "BLEU|x = 1.0 2/3")):
+        (tmp_path / name).write_text(text)
+    for cpu, mark in (("slow", ""), ("fast", ""), ("another", "trained")):  # the last one only scores
+        if mark:
+            (tmp_path / mark).touch()
+        monkeypatch.setattr(record, "machine", lambda cpu=cpu: {"cpu": cpu})
+        record.begin(tmp_path, tmp_path / "no-data", ["recipe.sh"])
+        monkeypatch.setattr(record, "digest", lambda folder: "1")
+        found = record.record(tmp_path)
+        assert ("earlier_machine" in found) == (cpu != "slow") and "earlier_versions" not in found
+    assert found["machine"] == {"cpu": "fast"} and found["earlier_machine"] == [{"cpu": "slow"}]
+
+
 def test_scores_that_others_added_stay(tmp_path, monkeypatch):
     found = {"corpus": {"sha256": "1"}, "scores": {"sacreBLEU": {"score": 2.0}}}
     monkeypatch.setattr(record, "record", lambda run: json.loads(json.dumps(found)))

@@ -51,12 +51,15 @@ def test_as_many_at_a_time_as_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "Running", Job)
     monkeypatch.setattr(train, "finish", lambda job: None)
     monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
-    waiting = [argparse.Namespace(name=name, record=tmp_path) for name in "abc"]
+    waiting = [argparse.Namespace(name=name, record=tmp_path / name) for name in "abc"]
     assert train.train(waiting, 2, None) == 0 and Job.most == 2
 
 
-def test_others_go_on_if_one_cannot_begin(monkeypatch, capsys):
+def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
+    """And one of which a record has come meanwhile, of another train.py, is not trained again."""
     begun = []
+    waiting = [argparse.Namespace(name=name, record=tmp_path / name) for name in "abcd"]
+    waiting[3].record.touch()
 
     def begin(training, mirror, gpu):
         begun.append(training.name)
@@ -64,14 +67,14 @@ def test_others_go_on_if_one_cannot_begin(monkeypatch, capsys):
 
     monkeypatch.setattr(train, "Running", begin)
     monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
-    assert train.train([argparse.Namespace(name=name) for name in "abc"], 2, None) == 3 and begun == [*"abc"]
+    assert train.train(waiting, 2, None) == 3 and begun == [*"abc"]
     assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
 
 
 def test_a_report_wider_than_the_terminal_is_replaced_as_a_whole(monkeypatch, capsys, tmp_path):
     """As with --jobs 10; a record's name is shorter, and stands alone in its line."""
     polled = iter([None, 0])
-    job = argparse.Namespace(training=argparse.Namespace(name="a", record=tmp_path), gpu=None)
+    job = argparse.Namespace(training=argparse.Namespace(name="a", record=tmp_path / "a"), gpu=None)
     job.process, job.progress = argparse.Namespace(poll=lambda: next(polled)), lambda: "x" * 70
     monkeypatch.setattr(train, "Running", lambda *words: job)
     monkeypatch.setattr(train, "finish", lambda job: None)
@@ -80,7 +83,7 @@ def test_a_report_wider_than_the_terminal_is_replaced_as_a_whole(monkeypatch, ca
     monkeypatch.setenv("COLUMNS", "40")
     assert train.train([job.training], 1, None) == 0
     report = f"0 of 1 ended | {'x' * 70}"  # 85 characters, in three lines
-    assert capsys.readouterr().out == f"\r\x1b[J{report}\x1b[2A\r\x1b[Ja: {tmp_path}\n"
+    assert capsys.readouterr().out == f"\r\x1b[J{report}\x1b[2A\r\x1b[Ja: {tmp_path}/a\n"
 
 
 def test_the_log_of_an_attempt_before_stays(tmp_path, monkeypatch):
