@@ -110,7 +110,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=pathlib.Path, help="a folder of data-prep, such as data/tatoeba.fr-en")
     parser.add_argument("checkpoint", type=pathlib.Path, help="a vaswani_transformer that was trained with it")
-    parser.add_argument("--only", nargs="+", choices=("train", "generate", "translate", "sentence"))
+    names = ["train", "generate", "translate", "sentence"]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--family", choices=FAMILIES, default="vaswani_transformer", help="family to train")
     parser.add_argument(
         "--autocast", choices=("off", "bf16"), default="off", help="of our training and fairseq-generate"
@@ -119,13 +120,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--record", metavar="NAME", help="keep the figures in results/NAME.json")
     args = parser.parse_args()
-    names = args.only or ["train", "generate", "translate", "sentence"]
-    if args.family != "vaswani_transformer" and names != ["train"]:
+    if args.family != "vaswani_transformer" and args.only != ["train"]:
         parser.error(f"--family {args.family}: the other commands have the checkpoint's family: add --only train")
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = Commands(args, pathlib.Path(folder))
-        for name in names:
+        for name in args.only:
             pairs = [(getattr(commands, name)(False), getattr(commands, name)(True)) for _ in range(args.rounds)]
             figures[name] = pairs
             print(f"{name}: {pairs}", flush=True)

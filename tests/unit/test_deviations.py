@@ -14,7 +14,7 @@ from user_dir.training.criterion import ProjectedLoss
 from user_dir.weighted.heads import branched_blocks
 
 from branches import adam_options, fused_adam_options
-from support import PROJECT, families_with
+from support import PROJECT, families_with, one_line
 
 SIZE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 128, "decoder_ffn_embed_dim": 128}
 
@@ -142,7 +142,7 @@ def test_the_letters_matrices_begin_larger_than_the_bases(build):
     block = build("weighted_transformer_base", **options, branch_residual="none").encoder.layers[0].self_attn
     pairs = ((block.out_proj, base.self_attn.out_proj), (block.fc1, base.fc1), (block.fc2, base.fc2))
     ratios = [f"{ours.weight.abs().max() / theirs.weight.abs().max():.3g}" for ours, theirs in pairs]
-    page = " ".join((PROJECT / "user_dir/papers.md").read_text().split())
+    page = one_line(PROJECT / "user_dir/papers.md")
     assert "W^O, W1 and W2 begin {}, {} and {} times as large".format(*ratios) in page
 
 

@@ -11,7 +11,7 @@ from preparation import stages
 from preparation.errors import PreparationError
 from unit.data_prep.support import write
 
-from support import PROJECT
+from support import PROJECT, one_line
 
 
 class Recorder:
@@ -63,7 +63,7 @@ def test_a_file_of_another_size_is_made_again_as_the_page_says(tmp_path):
     assert recorder.run() == []
     file.write_bytes(file.read_bytes() * 2)
     assert recorder.run() == ["bpe"]
-    page = " ".join((PROJECT / "data-prep/README.md").read_text(encoding="utf-8").split())
+    page = one_line(PROJECT / "data-prep/README.md")
     assert "are skipped unless options or your text have changed, or a file of theirs has another size;" in page
 
 
