@@ -56,6 +56,8 @@ def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     corpus, starts = digest(data) if data.is_dir() else None, starts_of(run)
     if corpus and any((start.get("corpus") or corpus) != corpus for start in starts):
         sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
+    if corpus and corpus != (os.environ.get("DATA_SHA256") or corpus):  # train.py's
+        sys.exit(f"{data} is not the data of the row's other records: prepare it at their commit, or remove them")
     names = [name for name in VARIABLES if name in os.environ and name != "STEPS"]  # all steps make one run
     typed = as_typed({name: os.environ[name] for name in names}, command)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -18,7 +18,7 @@ import re
 import statistics
 import sys
 
-from trainings import PROJECT, RESULTS, read_table, trainings_of
+from trainings import PROJECT, RESULTS, read_table, records_of_row, trainings_of
 
 from user_dir.errors import InputError
 from user_dir.families import FAMILIES
@@ -170,8 +170,7 @@ def differences(row: str, other: str, results: pathlib.Path = RESULTS) -> str:
     """
     sides = []
     for name in (row, other):
-        files = [file for file in sorted(results.glob("*.json")) if file.stem.rpartition(".")[0] == name]
-        if not files:
+        if not (files := records_of_row(name, results)):
             raise InputError(
                 f"{name} has no records in {results}: name a training of train.py --list, without its seed"
             )

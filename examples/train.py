@@ -21,11 +21,11 @@ import sys
 import time
 
 from record import PROJECT, VARIABLES, as_typed
-from trainings import HOW, Training, read_table, trainings_of
+from trainings import HOW, Training, read_table, records_of_row, trainings_of
 
 from user_dir.errors import InputError
 from user_dir.tools.shared.command import exit_in_one_line, new_parser
-from user_dir.tools.shared.records import RECORD, read_record, write_record
+from user_dir.tools.shared.records import RECORD, checksum_of_data, read_record, write_record
 
 
 class Running:
@@ -38,6 +38,8 @@ class Running:
             variables["CUDA_VISIBLE_DEVICES"] = gpu
         training.run.mkdir(parents=True, exist_ok=True)
         self.log = training.run.with_name(f"{training.name}.log")
+        if others := records_of_row(training.row, training.record.parent):  # all of the same data
+            variables["DATA_SHA256"] = checksum_of_data(read_record(others[0])) or ""
         # Recipes use this Python's environment and do not install into it, because two must not do so at a time.
         path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         with open(self.log, "ab") as log:
@@ -101,7 +103,7 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
                     continue
                 try:
                     running.append(Running(training, mirror, gpu))
-                except OSError as error:  # others go on
+                except (InputError, OSError) as error:  # others go on
                     failed += 1
                     print(f"{training.name}: {error}", flush=True)
             time.sleep(0.2)

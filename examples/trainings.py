@@ -50,6 +50,10 @@ class Training(NamedTuple):
         return variables, [f"examples/{self.recipe}", *self.arguments]
 
 
+def records_of_row(row: str, results: pathlib.Path) -> list[pathlib.Path]:
+    return [file for file in sorted(results.glob("*.json")) if file.stem.rpartition(".")[0] == row]
+
+
 def read_table() -> dict[str, dict]:
     """The groups by name, each with the entries of the group that it is like, except the front page's.
 

@@ -99,6 +99,21 @@ def test_a_run_has_one_corpus(tmp_path):
     assert len((run / "starts.jsonl").read_text().splitlines()) == 3
 
 
+def test_a_training_has_the_data_of_its_row(tmp_path, monkeypatch):
+    """Or it would end after hours with a record that no table takes."""
+    run, data = tmp_path / "run", tmp_path / "data-bin"
+    for folder in (run, data):
+        folder.mkdir()
+    (data / "dict.fr.txt").write_text("a 1\n")
+    for known in ("", record.digest(data)):  # the first seed, and another
+        monkeypatch.setenv("DATA_SHA256", known)
+        record.begin(run, data, ["recipe.sh"])
+    monkeypatch.setenv("DATA_SHA256", "0" * 64)
+    with pytest.raises(SystemExit, match="data-bin is not the data of the row's other records: "):
+        record.begin(run, data, ["recipe.sh"])
+    assert len(record.starts_of(run)) == 2
+
+
 def test_a_damaged_list_of_starts_is_one_line(tmp_path):
     (tmp_path / "starts.jsonl").write_text('{"commit": "1"}\n{"com')
     with pytest.raises(SystemExit, match="record.py: .*starts.jsonl is damaged .*: remove the line"):

@@ -13,6 +13,11 @@ from trainings import HOW, Training
 from user_dir.tools.shared.records import read_record
 
 
+def new_training(folder):
+    files = {"run": folder / "row.1", "record": folder / "row.1.json"}
+    return argparse.Namespace(name="row.1", row="row", command=lambda mirror: ({}, ["a.sh"]), **files)
+
+
 def test_a_training_that_was_killed_is_not_recorded(tmp_path):
     """Its status is then negative; an earlier one may have left a record in its folder."""
     training = argparse.Namespace(record=tmp_path / "row.1.json", row="row", run=tmp_path)
@@ -88,9 +93,18 @@ def test_a_report_wider_than_the_terminal_is_replaced_as_a_whole(monkeypatch, ca
 
 def test_the_log_of_an_attempt_before_stays(tmp_path, monkeypatch):
     (tmp_path / "row.1.log").write_text("the reason why it failed\n")
-    training = argparse.Namespace(name="row.1", run=tmp_path / "row.1", command=lambda mirror: ({}, ["a.sh"]))
     monkeypatch.setattr(train.subprocess, "Popen", lambda *words, **how: argparse.Namespace(pid=0))
-    assert train.Running(training, None, None).log.read_text() == "the reason why it failed\n"
+    assert train.Running(new_training(tmp_path), None, None).log.read_text() == "the reason why it failed\n"
+
+
+def test_the_recipe_is_told_which_data_the_row_has(tmp_path, monkeypatch):
+    started = mock.Mock(return_value=argparse.Namespace(pid=0))
+    monkeypatch.setattr(train.subprocess, "Popen", started)
+    (tmp_path / "row.word.2.json").write_text('{"corpus": {"sha256": "of another row"}}')
+    train.Running(new_training(tmp_path), None, None)
+    (tmp_path / "row.2.json").write_text('{"corpus": {"sha256": "12ab"}}')
+    train.Running(new_training(tmp_path), None, None)
+    assert [call.kwargs["env"].get("DATA_SHA256") for call in started.mock_calls] == [None, "12ab"]
 
 
 def test_nohup(monkeypatch):
