@@ -26,12 +26,14 @@ TIME = r"(?<=\d)(?<!\d{3})(?<![.,]\d)(?<![.,]\d\d) ?: ?(?=[0-5०-५০-৫٠-�
 CJK = "\u2e80-\u9fff\uf900-\ufaff"
 WITHIN = (
     rf"(?<=\d) [٫٬] (?=\d)|(?<=[lL{CJK}가-힣]) · (?=[lL{CJK}가-힣])| [\u200c\u200d־] "  # ٣٫٥, col·legi, and joiners
-    r"|(?<=[\u0370-\u03ff\u1f00-\u1fff]) (?=·)|(?<=\b[Nn]) (?=°)"  # Ναι· όχι, and n° 5
+    rf"|(?<=\d) · (?=\d+ ?[{CJK}가-힣])"  # 3·1절, 9·11事件
+    r"|(?<=[\u0370-\u03ff\u1f00-\u1fff]) (?=·)|(?<=\b[όΌ],) (?=τι)|(?<=\b[Nn]) (?=°)"  # Ναι· όχι, ό,τι, and n° 5
 )
 QUOTED = rf"(?<=[{CJK}]) (?=[\"'][{CJK}])|(?<=[{CJK}！-～][\"']) (?=[{CJK}])"
-DASHES = rf"(?<=[{CJK}]) ?(?:\.{{3,}}|- -|-) (?=[{CJK}])"  # and dots, as Moses' normalisation writes — and …
+DASH = rf"(?:\.{{3,}}|- -|-) (?=[{CJK}])"
+DASHES = rf"(?<=[{CJK}]) ?{DASH}"  # and dots, as Moses' normalisation writes — and …
 EMOJI = " (?=[\ufe0f\u20e3🏻-🏿\U000e0020-\U000e007f])|(?<=[🇦-🇿]) (?=[🇦-🇿])"  # ❤️, 1️⃣, 👍🏽 and flags: several characters
-AROUND = r" (?=[।॥۔؟،؛٪።፣፤፥፧։՝])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?"
+AROUND = rf" (?=[।॥۔؟،؛٪።፣፤፥፧։՝])| ?[\u3000-\u303f！-／：-＠［-｀｛-･] ?(?:{DASH})?"
 SPACES = re.compile(f"{TIME}|{WITHIN}|{QUOTED}|{DASHES}|{EMOJI}|{AROUND}")
 AFTER_AMOUNT = re.compile(  # 5 €pro: Moses takes € for that of €5
     r"(?:(?<=\d )\$(?![A-Z]+\b)|(?<= )[£¥฿৳\u20a0-\u20bf])(?=[^\W\d_]|\(|[-+=] )"
@@ -189,7 +191,7 @@ class PreparedText:
             before = sentences[-1][-99:] if sentences and not unfinished else ""  # a long one takes no longer
             ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
             numbered = part[0].isdigit() and not self.before_numbers.isdisjoint(before.split()[-1:])
-            within = part[0].isalnum() and re.search(r"\w[.,՜]$", before)
+            within = part[0].isalnum() and re.search(r"[\w\u0900-\u0dff][.,՜]$", before)  # also कि.मी.
             if ordinal or numbered or within:
                 unfinished = letters = sentences.pop()
             unfinished += part

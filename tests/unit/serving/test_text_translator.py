@@ -67,6 +67,7 @@ def test_sentences_are_translated_one_by_one(files):
         ("sr", ["Došao je 5. maja 2020. godine.", "Bilo ih je 5.", "Da."]),
         ("ja", ["私は学生です。", "元気ですか？"]),
         ("hi", ["राम २.५ किमी गया।", "वह १० है।", "२ और ३?"]),
+        ("hi", ["वह २ कि.मी.", "दूर है।"]),
         ("sv", ["Han var trött.", "”Kom!”", "sade hon."]),
         ("sv", ["Han köpte t. ex. äpplen.", "Hon sov."]),
         ("cs", ["Firma Novák spol. s r. o. Praha vznikla v roce 1990.", "Ano."]),
@@ -95,7 +96,8 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("ca", "El col·legi paral·lel"),
         ("ur", "وہ آتا ہے۔ کیا؟"),
         ("en", "❤️ 1️⃣ 👍🏽. 👩🏽\u200d💻 🇫🇷 🏴\U000e0067\U000e0062\U000e0077\U000e006c\U000e0073\U000e007f"),
-        ("el", "Ναι· όχι."),
+        ("el", "Ναι· ό,τι όχι."),
+        ("ko", "3·1절과 6·25 전쟁"),
         ("it", "Al n° 5 e al N° 7."),
         ("en", "At 7:05 or 10:45:30? In 2020: 25 people, 1.25: 30, 1: 100."),
         ("fa", "می\u200cروم، تو؛"),
@@ -110,6 +112,7 @@ def test_where_sentences_end(tmp_path, language, sentences):
         ("zh", "你好，世界！《书》（是）。好"),
         ("zh", '史蒂夫·乔布斯说："好。"他"走"了。也许...明天-10 - 20人'),
         ("ja", "これは、本です。「はい」"),
+        ("ja", "はい。...そう！...何？-いや。"),
     ],
 )
 def test_text_comes_back_as_it_was(tmp_path, language, text):
@@ -120,6 +123,7 @@ def test_text_comes_back_as_it_was(tmp_path, language, text):
 
 
 JOINED = [(True, ["这是书。"] * 2, "这是书。这是书。"), (False, ["这是书。"] * 2, "这是书。 这是书。")]
+JOINED += [(True, ["好！", "- - 是。", "...... 好。"], "好！--是。......好。")]
 JOINED += [(True, ["A.", "", "B."], "A. B."), (True, ["", "B."], "B."), (True, ["A.", ""], "A.")]
 
 
