@@ -60,8 +60,16 @@ def number(text: str | float | None) -> float | list[float]:
 
 
 def log_of(path: pathlib.Path) -> pathlib.Path:
-    """The log in the folder of a run; a log stands for itself."""
-    return path / LOG if path.is_dir() else path
+    """The log in the folder of a run; a log stands for itself.
+
+    Raises:
+        InputError: if the folder has none, because fairseq-train was typed by hand
+    """
+    if not path.is_dir():
+        return path
+    if not (path / LOG).exists():
+        raise InputError(f"{path} has no {LOG}: name the log, which is fairseq-train's output or its --log-file")
+    return path / LOG
 
 
 def read_log(path: pathlib.Path) -> dict[str, dict[int, dict]]:
