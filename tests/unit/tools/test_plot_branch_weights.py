@@ -75,7 +75,7 @@ def test_sides_of_another_depth():
         ("loss.log", "loss.log has no branch weights .*name a training of a weighted_transformer"),
         ("text.log", "text.log holds no line of a training"),
         ("nowhere.log", "nowhere.log: No such file"),
-        (".", "train.log: No such file"),
+        (".", "has no train.log: name the log, "),
     ],
 )
 def test_bad_run_is_one_line(fairseq_log, tmp_path, run, words, refusal):

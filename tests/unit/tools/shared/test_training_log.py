@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from user_dir.errors import InputError
-from user_dir.tools.shared.training_log import log_of, read_log
+from user_dir.tools.shared.training_log import read_log
 
 
 @pytest.mark.parametrize("header", [True, False], ids=["output", "--log-file"])
@@ -82,10 +81,3 @@ def test_resumed_training(tmp_path, steps, kept):
     found = read_log(path)
     assert {update: values["loss"] for update, values in found["train_inner"].items()} == kept
     assert [math.isnan(values["wall"]) for values in found["valid"].values()] == [True]
-
-
-def test_a_folder_stands_for_its_log(tmp_path):
-    with pytest.raises(InputError, match="has no train.log: name the log"):
-        log_of(tmp_path)
-    (tmp_path / "train.log").touch()
-    assert log_of(tmp_path) == log_of(tmp_path / "train.log") == tmp_path / "train.log"
