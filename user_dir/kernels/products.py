@@ -1,7 +1,8 @@
 """Products while decoding: the same sums in an order that is faster on CPUs.
 
-A decoder's last product has x [B, 1, d], transposed from [1, B, d]. In bfloat16 torch takes that for B products and
-copies W for each of them: the quickstart's test set took 82 CPU seconds instead of 8. So x gets two dimensions first.
+The first product of an encoder or decoder and a decoder's last one have a transposed x. If no gradient is needed, torch
+takes that for B or T products, and in bfloat16 copies W for each of them: the quickstart's test set took 82 CPU seconds
+instead of 8. So x gets two dimensions first, as torch gives it where gradients are needed, and with the same rounding.
 
 If x has few rows, x Wᵀ is computed as (W xᵀ)ᵀ: torch's matrix library (MKL) computes such a flat product in one thread
 of two, but W xᵀ in both: searches at `_base` size are faster (tests/benchmarks/README.md). There is nothing to gain
@@ -19,8 +20,8 @@ SIZE = 2**18  # W has to be larger than this
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, as F.linear: x […, inputs], weight [outputs, inputs], bias [outputs] → […, outputs]"""
-    if x.dim() == 3 and x.size(1) == 1:
-        return linear(x.squeeze(1), weight, bias).unsqueeze(1)
+    if x.dim() == 3 and x.stride(0) != x.size(1) * x.stride(1):
+        return linear(x.flatten(0, 1), weight, bias).unflatten(0, x.shape[:2])
     rows = x.shape[:-1].numel()
     suited = 1 < rows <= ROWS and weight.numel() > SIZE and x.device.type == "cpu" and x.dtype == torch.float32
     if not suited or torch.is_grad_enabled() or torch.get_num_threads() == 1 or torch.is_autocast_enabled("cpu"):

@@ -56,12 +56,12 @@ def test_one_thread_is_left_to_torch(plain_calls, monkeypatch):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("rows", [65, 7])
-def test_a_transposed_position_is_one_product(plain_calls, rows):
-    """torch would make of the decoder's output [B, 1, d] B products, each with a copy of the matrix."""
-    x, weight = torch.randn(1, rows, 600).transpose(0, 1), torch.randn(50, 600)
+@pytest.mark.parametrize("batch, length", [(65, 1), (7, 1), (9, 8)])
+def test_transposed_positions_are_one_product(plain_calls, batch, length):
+    """torch would make of [B, T, d] B products, each with a copy of the matrix; in training it rounds otherwise."""
+    x, weight = torch.randn(length, batch, 600).transpose(0, 1), torch.randn(50, 600)
     torch.testing.assert_close(linear(x, weight), x @ weight.T, atol=1e-4, rtol=1e-4)
-    assert plain_calls == [(rows, 600)]
+    assert plain_calls == [(batch * length, 600)]
 
 
 def test_autocast_is_left_to_torch(plain_calls):
