@@ -1,4 +1,4 @@
-"""Products while decoding: the same sums in an order that is faster on CPUs.
+"""Products without gradients: the same sums in an order that is faster on CPUs.
 
 The first product of an encoder or decoder and a decoder's last one have a transposed x. If no gradient is needed, torch
 takes that for B or T products, and in bfloat16 copies W for each of them: the quickstart's test set took 82 CPU seconds
