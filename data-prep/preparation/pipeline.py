@@ -162,7 +162,8 @@ class Preparation:
         counts = {}
         for language in self.languages:
             if not self.pretokenised and language not in LANGUAGES:
-                warn(f"Moses has no rules of its own for {language}; it has them for {', '.join(LANGUAGES)}")
+                remedy = "'Other tokenisers' in data-prep/README.md names the languages that need another tokeniser"
+                warn(f"Moses has no rules of its own for {language}, only for {', '.join(LANGUAGES)}: {remedy}")
             for part in PARTS:
                 name = f"{part}.{language}"
                 text = self.output / "raw" / name
