@@ -32,7 +32,7 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
     compressed or not.
     """
     where = " in ".join(reversed([str(file), *steps]))
-    most = _most(file)
+    most = most_of(file)
     with reading(where), contextlib.ExitStack() as opened:
         stream: BinaryIO = opened.enter_context(open(file, "rb"))
         name = file.name
@@ -47,7 +47,7 @@ def lines_within(file: Path, steps: list[str]) -> Iterator[str]:
 def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
     """Verses by book, chapter and number, of the Bible whose books are the files of `folder` in a tar archive."""
     bible: dict[tuple[str, str, str], str] = {}
-    left = _most(file)
+    left = most_of(file)
     with reading(file), open(file, "rb") as stream, contextlib.ExitStack() as opened:
         for entry, inside in _files(stream, str(file), left, opened):
             if entry.rpartition("/")[0] == folder:
@@ -63,7 +63,7 @@ def verses_within(file: Path, folder: str) -> dict[tuple[str, str, str], str]:
     return bible
 
 
-def _most(file: Path) -> int:
+def most_of(file: Path) -> int:
     """The most bytes that are read from an archive's texts."""
     return max(LEAST, FACTOR * file.stat().st_size)
 

@@ -25,8 +25,8 @@ class Earlier:
             tokens = {"tokenise": True, "normalise": True} | stages["tok"]["options"]
             pieces = stages["bpe"]["options"]
             options = {
-                "source_lang": manifest["source language"],
-                "target_lang": manifest["target language"],
+                "source_lang": str(manifest["source language"]),
+                "target_lang": str(manifest["target language"]),
                 "pretokenised": not tokens["tokenise"],
                 "lowercase": tokens["lowercase"],
                 "separate_bpe": pieces["separate"],

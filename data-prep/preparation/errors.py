@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -36,5 +37,6 @@ def exit_status(command: str, do: Callable[[], None]) -> int:
         message = "a worker process was killed, most likely because memory ran out; use fewer --workers"
     except KeyboardInterrupt:
         message, status = "interrupted; run the command again to continue", 130
+    message = re.sub("[\0-\x1f\x7f-\x9f]", "?", message)  # words of a text may hold a terminal's commands
     print(f"{command}: {message}", file=sys.stderr)
     return status

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import requests
 
-from .archives import reading
+from .archives import Limited, most_of, reading
 from .errors import PreparationError
 from .locking import locked
 from .parallel import progress
@@ -71,7 +71,7 @@ def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
     partial = file.with_name(file.name + ".partial")
     try:
         with reading(compressed), gzip.open(compressed) as packed, open(partial, "wb") as unpacked:
-            shutil.copyfileobj(packed, unpacked)
+            shutil.copyfileobj(Limited(packed, most_of(compressed), str(compressed)), unpacked)
         verify(partial, remote, compressed)
         os.replace(partial, file)
     finally:

@@ -49,19 +49,20 @@ def locked(path: Path, guarded: str) -> Iterator[None]:
 
 def _lock(lock: Callable, file: int, guarded: str, process: int) -> None:
     """Locks the open file, and writes `process` to it."""
-    note = _described(process).encode()
     try:
         lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):  # the error for a locked file depends on the system
         time.sleep(0.1)  # its holder may be about to write the note
-        holder = os.pread(file, 1000, 0).decode(errors="replace") or "another process"
+        note = os.pread(file, 1000, 0).decode(errors="replace")  # perhaps another person's
+        holder = "".join(c if c.isprintable() else "?" for c in note) or "another process"
         waiting = "writes there; waiting until it and its child processes have ended"
         print(f"{guarded}: {holder} {waiting}", file=sys.stderr, flush=True)
         lock(file, fcntl.LOCK_EX)
     except OSError:
         return  # this file system does not support locks
-    os.ftruncate(file, 0)
-    os.pwrite(file, note, 0)
+    if os.pread(file, 8, 0) in (b"", b"process "):  # and not a text to which another person's link leads
+        os.ftruncate(file, 0)
+        os.pwrite(file, _described(process).encode(), 0)
 
 
 def _described(process: int) -> str:
@@ -70,7 +71,7 @@ def _described(process: int) -> str:
         command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ")
     except OSError:
         command = b""
-    words = "".join(c if c.isprintable() else "?" for c in " ".join(command.decode(errors="replace").split()))
+    words = " ".join(command.decode(errors="replace").split())
     return f"process {process} on {os.uname().nodename}" + (f" ({words[:200]})" if words else "")
 
 

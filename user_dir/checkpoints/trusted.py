@@ -2,7 +2,8 @@
 
 torch reads weights only, and runs nothing. But a checkpoint also names its model, task and criterion, and some of
 fairseq's (convolutional models, wav2vec, ctc, …) call eval() on their options. This module allows only the classes of
-fairseq that do not, classes that --user-dir has imported, and models that are no larger than their file.
+fairseq that do not, classes that --user-dir has imported, and sizes none of which exceeds the count of numbers in the
+file.
 """
 
 import argparse
@@ -50,8 +51,8 @@ def refuse_untrusted(source: str | pathlib.Path, cfg: Mapping, sizes: list[int] 
     Args:
         source: where the options are from, such as their file, for the message
         cfg: the groups of options in a checkpoint
-        sizes: how many numbers each of its parameters has, if known. They bound the model's size: fairseq builds the
-            model before it compares them with it, which takes hours for a million layers
+        sizes: how many numbers each of its parameters has, if known. They bound each size of the model: fairseq builds
+            the model before it compares them with it, which takes hours for a million layers
     """
     for group in GROUPS.keys() & {*cfg}:
         (option, classes), given = GROUPS[group], as_dict(cfg[group]) or {}

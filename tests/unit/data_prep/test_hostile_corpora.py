@@ -3,6 +3,7 @@
 import bz2
 import functools
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -17,7 +18,7 @@ from preparation import archives, corpora, fetching, text
 from preparation.archives import lines_within
 from preparation.errors import PreparationError
 from preparation.stages import ORDER, Stages
-from unit.data_prep.support import TABLE, packed, registry
+from unit.data_prep.support import TABLE, packed, registry, write
 from unit.data_prep.test_fetching import server  # noqa: F401  (a fixture)
 
 LINKS = [{"text": target} for target in ("{folder}/secret", "../secret", "text", "gone")] + [{"text": "b", "b": "text"}]
@@ -202,6 +203,16 @@ def test_bombs_end_at_a_size(tmp_path, monkeypatch, bomb):
     assert read <= 2**16
 
 
+def test_a_mirrors_bomb_ends_at_a_size(tmp_path, monkeypatch):
+    """It would fill the disk before its checksum is seen to be wrong."""
+    monkeypatch.setattr(archives, "LEAST", 2**16)
+    bomb = fetching.Remote("thing", hashlib.sha256().hexdigest(), 9)
+    (tmp_path / "thing.gz").write_bytes(gzip.compress(bytes(2**20)))
+    with pytest.raises(PreparationError, match="thing.gz: larger than a corpus archive should be"):
+        fetching.fetch(bomb, tmp_path / "cache", tmp_path)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize(
     "old, new",
     [
@@ -243,6 +254,15 @@ def test_the_registry_downloads_by_https_or_from_the_package_index():
     assert len(sources) > 10
     assert all("package" in source or source["url"].startswith("https://") for _, source in sources)
     assert all("package" in source or source["url"].endswith(f"/{name}") for name, source in sources)
+
+
+def test_a_word_commands_no_terminal(tmp_path, capsys):
+    words = {"a.fr": "a\x1b[2J@@", "a.th": "b"}
+    texts = [write(tmp_path / name, [f"{word} {number}" for number in range(99)]) for name, word in words.items()]
+    languages = ["--source-lang", "fr", "--target-lang", "th", "--workers", "1"]
+    options = ["--pretokenised", "--held-out", "1", "--output", str(tmp_path / "out"), *languages]
+    assert prepare.main(["--train", *map(str, texts), *options]) == 1
+    assert "has the word a?[2J@@, and" in capsys.readouterr().err
 
 
 MANIFESTS = ["[]", '"text"', "{}", '{"stages": []}', '{"stages": {"raw": {}}}', "[" * 100_000]

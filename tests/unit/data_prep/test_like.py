@@ -149,3 +149,16 @@ def test_a_folder_that_is_not_finished(earlier, tmp_path, capsys):
         assert run(tmp_path, "broken", OTHER, "--like", earlier / "old", "--output", output, langs=()) == 1
         assert "--output" in capsys.readouterr().err
     assert run(tmp_path, "refused", OTHER, "--new-characters") == 1 and "--like" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("language", [5, ["a"], "../../fr"])
+def test_languages_of_a_manifest_of_others(earlier, tmp_path, capsys, language):
+    other, said = tmp_path / "old", {"source language": language}
+    shutil.copytree(earlier / "old", other)
+    (other / "manifest.json").write_text(json.dumps(json.loads((other / "manifest.json").read_text()) | said))
+    for name, code in (("data-bin/dict", ".txt"), ("bpe/codes", "")):
+        copy = other / f"{name}.{language}{code}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.touch()
+    assert run(tmp_path, "new", OTHER, "--like", other, langs=()) == 1
+    assert "is not a language code" in capsys.readouterr().err

@@ -29,7 +29,7 @@ with locked(pathlib.Path(sys.argv[1]), "out"), ProcessPoolExecutor(1, initialize
 
 
 def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
-    lock = write(tmp_path / "out/.lock", ["the long note of a process that was killed" * 20])
+    lock = write(tmp_path / "out/.lock", ["process 1, which was killed, with a long note" * 20])
     first = start(HOLDER, lock)
     assert first.stdout.readline()
     others = [start(HOLDER, lock) for _ in range(3)]
@@ -41,6 +41,21 @@ def test_a_lock_is_waited_for_and_leaves_nothing(tmp_path):
         process.stdin.close()
     assert [process.wait() for process in (first, *others)] == [0] * 4
     assert not lock.parent.exists()
+
+
+def test_a_lock_file_of_another_person(tmp_path):
+    """A link writes over nothing, and a note does nothing to the terminal."""
+    text, lock = write(tmp_path / "text", ["precious"]), tmp_path / "out/.lock"
+    lock.parent.mkdir()
+    lock.symlink_to(text)
+    with locked(lock, "out"):
+        pass
+    assert text.read_text() == "precious\n" and not lock.is_symlink()
+    with open(write(tmp_path / "lock", ["process 1 \x1b[2J"]), "r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        waiting = start(HOLDER, tmp_path / "lock")
+        assert waiting.stderr.readline().startswith("out: process 1 ?[2J? writes there")
+    assert waiting.communicate("")[1] == ""
 
 
 def test_a_lock_does_not_survive_its_process(tmp_path):

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -120,7 +121,8 @@ def exit_in_one_line(tool: str):
     except (InputError, OSError) as error:
         named = isinstance(error, OSError) and error.filename is not None and error.strerror
         message = f"{error.filename}: {error.strerror}" if named else str(error)
-        sys.exit(f"{tool}: {' '.join(message.split())}")
+        message = re.sub("[\0-\x1f\x7f-\x9f]", "?", " ".join(message.split()))  # names may hold a terminal's commands
+        sys.exit(f"{tool}: {message}")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

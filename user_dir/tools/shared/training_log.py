@@ -31,7 +31,7 @@ def read_line(line: str) -> tuple[str, dict] | None:
     if match := JSON.search(line):
         try:
             values = {name: number(value) for name, value in json.loads(match[0]).items()}
-        except ValueError:  # a line that was cut off
+        except (ValueError, RecursionError):  # a line that was cut off, or made up
             return None
         prefix = min((name.removesuffix("num_updates") for name in values if name.endswith("num_updates")), default="")
         kind, values = prefix[:-1] or "train_inner", {name.removeprefix(prefix): values[name] for name in values}

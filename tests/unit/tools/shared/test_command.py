@@ -19,6 +19,7 @@ from support import PROJECT
     "error, code",
     [
         (InputError("a.pt is\n  not  a checkpoint"), "tool: a.pt is not a checkpoint"),
+        (InputError("the unknown model \x1b]0;é\x07\x9b2J"), "tool: the unknown model ?]0;é??2J"),
         (FileNotFoundError(2, "No such file", "a.pt"), "tool: a.pt: No such file"),
         (ModuleNotFoundError("…", name="matplotlib"), "tool: matplotlib is not installed: pip install matplotlib"),
         (ModuleNotFoundError("…", name="fairseq"), "tool: fairseq is not installed: pip install fairseq-fixed"),

@@ -45,7 +45,8 @@ def test_lines_that_were_cut_off_are_none(tmp_path):
     interval = "epoch 001:     50 / 1042 loss=10.7, num_updates=50, kappa_enc1=0.2500/0.7500, train_wall=18, wall=20\n"
     cut = interval.replace("=50,", "=60,").partition("/0.75")[0]
     epoch = "epoch 001 | loss 9.1 | num_updates 55 | lr 0.00"
-    path.write_text(f'{interval}{cut}{start}{epoch}{start}{{"epoch": 1, "l{start}')
+    deep = f'{{"epoch": {"[" * 100_000}}}\n'
+    path.write_text(f'{interval}{cut}{start}{deep}{epoch}{start}{{"epoch": 1, "l{start}')
     found = read_log(path)
     assert {kind: [*points] for kind, points in found.items()} == {"train_inner": [50]}
     assert found["train_inner"][50]["kappa_enc1"] == [0.25, 0.75]
