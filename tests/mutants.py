@@ -30,7 +30,8 @@ class Mutant(NamedTuple):
 
 def read_mutants(words: list[str]) -> list[Mutant]:
     by_file = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    found = [Mutant(file, *fault) for file, faults in by_file.items() for fault in faults]
+    rows = ((file, *row) for file, faults in by_file.items() for row in faults)
+    found = [Mutant(file, line, instead, f"tests/{test}") for file, line, instead, test in rows]
     return [one for one in found if not words or any(word in one.file or word in one.test for word in words)]
 
 

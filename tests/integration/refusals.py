@@ -1,7 +1,9 @@
 """Options with which fairseq-train has to refuse, and its check of the input."""
 
+import pytest
 from fairseq import tasks
 
+from user_dir.errors import InputError
 from user_dir.training import input as training_input
 
 from support import TRAINING, training_options
@@ -17,3 +19,8 @@ def check_input(data, words="", **given):
     args = training_options(*f"{data} --arch {PLAIN}_tiny {TRAINED} {words}".split())
     vars(args).update(given)
     training_input.refuse_input(args, tasks.setup_task(args), args)
+
+
+def assert_refused(said, data, words="", **given):
+    with pytest.raises(InputError, match=said):
+        check_input(data, words, **given)

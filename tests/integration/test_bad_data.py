@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import indexed_dataset
-from integration.refusals import PLAIN, check_input
+from integration.refusals import PLAIN, assert_refused, check_input
 
 from user_dir.errors import InputError
 from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask
@@ -24,28 +24,24 @@ def test_sentences_that_just_fit(copies):
     """The shortest has 2 subwords, the longest 9."""
     check_input(copies, "--disable-validation --max-tokens 2 --max-source-positions 2")
     check_input(copies, "--max-tokens 9 --max-source-positions 9")
-    with pytest.raises(InputError, match="--max-tokens-valid 8 .*longest sentence of .*src.bin has 9 subwords"):
-        words = "--max-source-positions 9 --skip-invalid-size-inputs-valid-test"
-        check_input(copies, words, max_tokens_valid=8)
+    words = "--max-source-positions 9 --skip-invalid-size-inputs-valid-test"
+    said = "--max-tokens-valid 8 .*longest sentence of .*src.bin has 9 subwords"
+    assert_refused(said, copies, words, max_tokens_valid=8)
 
 
 def test_held_out_sentences_that_are_cut_or_not_read(data):
     """No sentence is too long for the model if --truncate-source cuts it, or if no --valid-subset names its set."""
-
-    def check(words, **given):
-        check_input(data, f"--max-source-positions 7 {words}", **given)
-
-    check("--truncate-source")
-    check("--truncate-source --max-tokens 4", max_tokens_valid=500)
-    check("--truncate-source --train-subset valid --disable-validation", max_tokens_valid=3)
-    with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of .*valid"):
-        check("--valid-pairs 10000")
-    with pytest.raises(InputError, match="--max-target-positions 7: the longest sentence of .*valid"):
-        check("--truncate-source --max-target-positions 7")
-    check("--valid-pairs 1")
+    source = "--max-source-positions 7"
+    truncated = f"{source} --truncate-source"
+    check_input(data, truncated)
+    check_input(data, f"{truncated} --max-tokens 4", max_tokens_valid=500)
+    check_input(data, f"{truncated} --train-subset valid --disable-validation", max_tokens_valid=3)
+    assert_refused(f"{source}: the longest sentence of .*valid", data, f"{source} --valid-pairs 10000")
+    words = f"{truncated} --max-target-positions 7"
+    assert_refused("--max-target-positions 7: the longest sentence of .*valid", data, words)
+    check_input(data, f"{source} --valid-pairs 1")
     for words in ("--valid-subset train", "--combine-valid-subsets"):  # of which no sample is taken, or another one
-        with pytest.raises(InputError, match="--max-source-positions 7: the longest sentence of "):
-            check(f"--valid-pairs 1 {words}")
+        assert_refused(f"{source}: the longest sentence of ", data, f"{source} --valid-pairs 1 {words}")
     for path in data.glob("valid.*"):
         path.rename(path.with_name(path.name.replace("valid", "valid1")))
     for language in ("src", "tgt"):
@@ -53,7 +49,7 @@ def test_held_out_sentences_that_are_cut_or_not_read(data):
         builder = indexed_dataset.make_builder(f"{short}.bin", "mmap", 10)
         builder.add_item(torch.tensor([4, 2]))
         builder.finalize(f"{short}.idx")
-    check("--ignore-unused-valid-subsets")
+    check_input(data, f"{source} --ignore-unused-valid-subsets")
 
 
 @pytest.mark.parametrize(
@@ -134,8 +130,7 @@ DATA = [
 def test_data(refused, copies, tmp_path, spoil, words):
     data = tmp_path / "spoilt"
     spoil(shutil.copytree(copies, data))
-    with pytest.raises(InputError, match=words):
-        check_input(data)
+    assert_refused(words, data)
     if spoil in (DATA[0][0], DATA[-1][0]):
         refused(words, PLAIN, data=data)
 
@@ -146,8 +141,7 @@ def test_a_dictionary_that_lacks_the_last_word(data):
     (data / "dict.src.txt").write_text("".join(words))
     check_input(data)
     (data / "dict.src.txt").write_text("".join(words[:9]))
-    with pytest.raises(InputError, match="dict.src.txt has 13 words .*src.bin has word number 13: "):
-        check_input(data)
+    assert_refused("dict.src.txt has 13 words .*src.bin has word number 13: ", data)
 
 
 def test_held_out_sentences_with_a_dot_in_their_name(data):
@@ -155,19 +149,17 @@ def test_held_out_sentences_with_a_dot_in_their_name(data):
         path.rename(path.with_name(path.name.replace("valid", "valid.2017")))
     words = "--valid-subset valid.2017"
     check_input(data, words)
-    with pytest.raises(InputError, match="longest sentence of .*valid.2017.src-tgt.src.bin has 9 subwords"):
-        check_input(data, f"{words} --max-source-positions 7")
+    said = "longest sentence of .*valid.2017.src-tgt.src.bin has 9 subwords"
+    assert_refused(said, data, f"{words} --max-source-positions 7")
     (data / "dict.tgt.txt").write_bytes(FEW)
-    with pytest.raises(InputError, match="dict.tgt.txt has 6 words and [^;]*valid.2017.src-tgt.tgt.bin has word"):
-        check_input(data, words)
+    assert_refused("dict.tgt.txt has 6 words and [^;]*valid.2017.src-tgt.tgt.bin has word", data, words)
 
 
 def test_data_in_two_folders(copies, data, tmp_path):
     """fairseq reads held-out sentences of the first one only."""
     cut("valid.src-tgt.src.bin", 10)(data)
     check_input(f"{copies}:{data}")
-    with pytest.raises(InputError, match="nowhere has no train.src-tgt.src.idx"):
-        check_input(f"{copies}:{tmp_path}/nowhere")
+    assert_refused("nowhere has no train.src-tgt.src.idx", f"{copies}:{tmp_path}/nowhere")
 
 
 def test_held_out_sentences_in_two_files(data):
@@ -177,13 +169,11 @@ def test_held_out_sentences_in_two_files(data):
     combined, both = "--combine-valid-subsets", "--valid-subset valid1,valid"
     for words in (combined, both):
         remedy = r"longest sentence of .*valid1?\.src.* has 9 subwords: add --skip-invalid"
-        with pytest.raises(InputError, match=remedy):
-            check_input(data, f"--max-source-positions 7 {words}")
+        assert_refused(remedy, data, f"--max-source-positions 7 {words}")
     cut("valid1.src-tgt.src.bin", 10)(data)
     check_input(data, "--ignore-unused-valid-subsets")
     for words in (combined, both):
-        with pytest.raises(InputError, match="valid1.*: prepare the data again"):
-            check_input(data, words)
+        assert_refused("valid1.*: prepare the data again", data, words)
 
 
 @pytest.mark.parametrize(
@@ -209,22 +199,20 @@ def test_vectors_of_the_target(data, tmp_path):
     (tmp_path / "vectors").write_text(f"1 32\nmore{' 0.5' * 32}\n")
     for width in (32, None):
         check_input(data, f"--decoder-embed-path {tmp_path}/vectors", decoder_embed_dim=width)
-    with pytest.raises(InputError, match="--encoder-embed-path .*vectors has no word of the dictionary"):
-        check_input(data, f"--encoder-embed-path {tmp_path}/vectors")
+    said = "--encoder-embed-path .*vectors has no word of the dictionary"
+    assert_refused(said, data, f"--encoder-embed-path {tmp_path}/vectors")
 
 
 def test_a_folder_with_two_pairs_of_languages(data):
     """fairseq would take the one that the file system lists first."""
     check_input(data, "-s src")
     for words in ("-s tgt", "-t src"):  # fairseq would train src to tgt
-        with pytest.raises(InputError, match="has data of src-tgt: give both --source-lang and --target-lang"):
-            check_input(data, words)
+        assert_refused("has data of src-tgt: give both --source-lang and --target-lang", data, words)
     for path in data.glob("train.src-tgt.*"):
         shutil.copy(path, path.with_name(path.name.replace("src-tgt", "tgt-src")))
     shutil.copy(data / "test.src-tgt.src.idx", data / "test.2017.src-tgt.src.idx")  # not of two more
     check_input(data, "-s src -t tgt")
-    with pytest.raises(InputError, match="data has data of src-tgt and tgt-src: give the languages"):
-        check_input(data, "")
+    assert_refused("data has data of src-tgt and tgt-src: give the languages", data)
 
 
 def test_files_that_fairseq_does_not_read(tmp_path):
@@ -258,8 +246,7 @@ def test_a_training_set_in_two_files(data, caplog):
     other = shutil.copytree(data, data.with_name("other"))  # with train1, so that train2 and train3 are read there
     for path in [*other.glob("train.src-tgt.*")]:
         shutil.copy(path, path.with_name(path.name.replace("train", "train1")))
-    with pytest.raises(InputError, match=r"^\S*other/train2.src-tgt.src.bin has no sentences: prepare"):
-        check_input(f"{data}:{other}")
+    assert_refused(r"^\S*other/train2.src-tgt.src.bin has no sentences: prepare", f"{data}:{other}")
     assert "data: train2 is not read" in caplog.text and "other: " not in caplog.text
 
 
@@ -270,8 +257,7 @@ def test_a_further_set_in_one_language(data, part, words, language, other):
     for ending in ("bin", "idx"):
         shutil.copy(data / f"{part}.src-tgt.{language}.{ending}", data / f"{part}1.src-tgt.{language}.{ending}")
     for direction in ("-s src -t tgt", "-s tgt -t src"):
-        with pytest.raises(InputError, match=rf"^[^;]*data has no {part}1\.src-tgt\.{other}\.idx: {AGAIN}"):
-            check_input(data, f"{direction} {words}")
+        assert_refused(rf"^[^;]*data has no {part}1\.src-tgt\.{other}\.idx: {AGAIN}", data, f"{direction} {words}")
 
 
 @pytest.mark.parametrize("impl, words", [("cached", 10), ("mmap", 70_000)])
@@ -292,5 +278,4 @@ def test_raw_data_have_no_index(copies, tmp_path):
     for part in tmp_path.glob("valid*"):
         part.unlink()
     check_input(tmp_path, "--disable-validation")
-    with pytest.raises(InputError, match="has no valid.src-tgt.src.idx"):
-        check_input(tmp_path)
+    assert_refused("has no valid.src-tgt.src.idx", tmp_path)

@@ -11,6 +11,9 @@ import types
 import zipfile
 from pathlib import Path
 
+import pytest
+from preparation.errors import PreparationError
+
 DATA_PREP = Path(__file__).resolve().parents[3] / "data-prep"
 FULL_DISK = types.SimpleNamespace(free=9)  # for shutil.disk_usage
 
@@ -19,6 +22,17 @@ def write(path: Path, lines) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return path
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def assert_error(words: str, read, *arguments) -> None:
+    """`read`, which may be a generator, refuses them in one line, in which `words` match."""
+    with pytest.raises(PreparationError, match=words) as refused:
+        list(read(*arguments))
+    assert "\n" not in str(refused.value)
 
 
 def sentences(count: int) -> list[tuple[str, str]]:

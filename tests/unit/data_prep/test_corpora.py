@@ -11,9 +11,8 @@ import prepare
 import pytest
 from preparation import corpora, markup
 from preparation.cleaning import Cleaner
-from preparation.errors import PreparationError
 from preparation.extracting import extract
-from unit.data_prep.support import TABLE, packed, registry, sentences, write
+from unit.data_prep.support import TABLE, assert_error, packed, registry, sentences, write
 
 
 def test_the_registry_is_as_its_head_and_the_pages_say():
@@ -96,9 +95,7 @@ def test_a_wrong_registry_is_one_line(tmp_path, old, new, message):
     file.write_text(text, encoding="utf-8-sig")
     assert list(corpora.read_registry(file)) == ["thing"]
     file.write_text(text.replace(old, new))
-    with pytest.raises(PreparationError, match=f"^{file}, thing: .*{message}") as refused:
-        corpora.read_registry(file)
-    assert "\n" not in str(refused.value)
+    assert_error(f"^{file}, thing: .*{message}", corpora.read_registry, file)
 
 
 DESCRIBED = "\n".join(f'{{0}}.{name} = "-"' for name in ("title", "licence", "attribution", "homepage"))
@@ -126,8 +123,7 @@ def test_texts_of_several_files_follow_each_other(tmp_path):
     elsewhere = write(tmp_path / "elsewhere.toml", [text])
     assert corpora.find("thing", ("fr", "en"), elsewhere).identity() != corpus.identity()  # there is no checksum
     write(tmp_path / "a.fr", ["un"])
-    with pytest.raises(PreparationError, match="a.en and a.fr have different numbers"):
-        list(corpus.pairs("train"))
+    assert_error("a.en and a.fr have different numbers", corpus.pairs, "train")
 
 
 BIBLE = """\ufeff<?xml version="1.0" encoding="utf-8"?>
@@ -170,9 +166,8 @@ def test_verses_of_two_bibles(tmp_path):
     expected = [("Am Anfang", "In the beginning"), ("das Licht war gut", "it was good  & light")]
     assert list(corpus.pairs("train")) == [*expected, ("Und es geschah", "Now it came to pass")]
     corpus.entry["verses"]["en"][1] = "package"
-    with pytest.raises(PreparationError, match="^en.tgz: holds no verses in package; .*registry"):
-        list(corpus.pairs("train"))
+    assert_error("^en.tgz: holds no verses in package; .*registry", corpus.pairs, "train")
     registry = tmp_path / "registry.toml"
     registry.write_text(registry.read_text().replace('"package/text"], en', "], en"))
-    with pytest.raises(PreparationError, match="verses of de-en have to be an archive and a folder of each language"):
-        corpora.read_registry(registry)
+    words = "verses of de-en have to be an archive and a folder of each language"
+    assert_error(words, corpora.read_registry, registry)

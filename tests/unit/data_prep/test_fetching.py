@@ -13,7 +13,7 @@ import pytest
 import requests
 from preparation import fetching
 from preparation.errors import PreparationError
-from unit.data_prep.support import FULL_DISK, WAITING, start
+from unit.data_prep.support import FULL_DISK, WAITING, assert_error, files_of, start
 
 CONTENT = random.Random(4).randbytes(300_000)
 PIP_SETTINGS = fetching.pip_settings
@@ -88,8 +88,7 @@ def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path, capsys, known
     """A server without ranges sends all of it again. A checksum that is not known is shown."""
     file = remote(server.url + "/file") if known else fetching.Remote("thing-1.tar.gz", url=server.url + "/file")
     server.cut, server.ranges = 100_000, ranges
-    with pytest.raises(PreparationError, match="run the command again"):
-        fetching.fetch(file, tmp_path, None)
+    assert_error("run the command again", fetching.fetch, file, tmp_path, None)
     (have,) = [path.stat().st_size for path in tmp_path.rglob("*.partial")]
     assert 80_000 < have <= 100_000
     assert not list(tmp_path.rglob("*.gz"))
@@ -129,13 +128,11 @@ def test_certificates_are_verified(tmp_path, monkeypatch, settings, verify):
 
 def test_a_wrong_checksum_is_refused_and_not_kept(server, tmp_path):
     other = remote(server.url + "/file", content=CONTENT[::-1])
-    with pytest.raises(PreparationError, match="wrong checksum, sha256 .* instead of"):
-        fetching.fetch(other, tmp_path, None)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert_error("wrong checksum, sha256 .* instead of", fetching.fetch, other, tmp_path, None)
+    assert not files_of(tmp_path)
     file = remote(server.url + "/file")
     fetching.fetch(file, tmp_path, None).write_bytes(CONTENT[1:])
-    with pytest.raises(PreparationError, match="truncated, .*; delete it"):  # nor is one that was damaged later
-        fetching.fetch(file, tmp_path, None)
+    assert_error("truncated, .*; delete it", fetching.fetch, file, tmp_path, None)  # nor one that was damaged later
 
 
 def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch):
@@ -151,11 +148,11 @@ def test_the_index_pip_is_configured_with_is_asked(server, tmp_path, monkeypatch
     assert fetching.fetch(remote(package="thing"), tmp_path, None).read_bytes() == CONTENT
     assert server.requested == [("/simple/thing/", None), ("/file", None)]
     assert waits == {(15, 60)}  # seconds; by default requests waits for ever
-    with pytest.raises(PreparationError, match="package index .*--mirror"):
-        fetching.fetch(remote(package="unknown", content=b"other"), tmp_path, None)
+    other = remote(package="unknown", content=b"other")
+    assert_error("package index .*--mirror", fetching.fetch, other, tmp_path, None)
     monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@index.example/simple")
-    with pytest.raises(PreparationError, match="http://index.example/simple is not https, and its checksum is unknown"):
-        fetching.fetch(fetching.Remote("thing-2.tar.gz", package="thing"), tmp_path, None)
+    words, other = "http://index.example/simple is not https, and its checksum is unknown", "thing-2.tar.gz"
+    assert_error(words, fetching.fetch, fetching.Remote(other, package="thing"), tmp_path, None)
 
 
 def test_pip_is_asked_as_it_would_answer(tmp_path, monkeypatch):
@@ -192,7 +189,7 @@ def test_two_downloads_of_a_file_at_a_time(server, tmp_path):
     server.answers.set()
     assert [process.wait() for process in (first, second)] == [0, 0]
     assert server.requested == [("/file", None)]
-    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [CONTENT]
+    assert [path.read_bytes() for path in files_of(tmp_path)] == [CONTENT]
 
 
 def test_errors_of_the_network_are_one_line(server, tmp_path):
@@ -206,8 +203,7 @@ def test_errors_of_the_network_are_one_line(server, tmp_path):
 def test_a_full_disk_is_noticed_before_the_download(server, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: FULL_DISK)
     file = remote(server.url + "/file")
-    with pytest.raises(PreparationError, match="no disk space for 300,000 bytes"):
-        fetching.fetch(file, tmp_path, None)
+    assert_error("no disk space for 300,000 bytes", fetching.fetch, file, tmp_path, None)
     assert not server.requested
     partial = tmp_path / file.sha256[:16] / f"{file.name}.partial"
     partial.parent.mkdir(exist_ok=True)
@@ -227,8 +223,8 @@ def test_a_full_disk_is_not_the_fault_of_the_mirrors_file(tmp_path):
 def test_a_cache_that_cannot_be_written(tmp_path):
     """Such as that of a container's home folder."""
     (tmp_path / "home").touch()
-    with pytest.raises(PreparationError, match=r"home/\.cache: .* \(Not a directory\); name another .*--cache, .*XDG_"):
-        fetching.fetch(remote(), tmp_path / "home/.cache", None)
+    words = r"home/\.cache: .* \(Not a directory\); name another .*--cache, .*XDG_"
+    assert_error(words, fetching.fetch, remote(), tmp_path / "home/.cache", None)
 
 
 def test_a_mirror_with_compressed_files(tmp_path):
@@ -236,16 +232,14 @@ def test_a_mirror_with_compressed_files(tmp_path):
     mirror.mkdir()
     compressed = mirror / "thing-1.tar.gz.gz"
     compressed.write_bytes(gzip.compress(CONTENT)[:-9])
-    with pytest.raises(PreparationError, match=r"tar\.gz\.gz: truncated or damaged archive"):
-        fetching.fetch(remote(), cache, mirror)
-    assert not [path for path in cache.rglob("*") if path.is_file()]
+    assert_error(r"tar\.gz\.gz: truncated or damaged archive", fetching.fetch, remote(), cache, mirror)
+    assert not files_of(cache)
     for path, pack in ((compressed, gzip.compress), (mirror / "thing-1.tar.gz", bytes)):
         for wrong, reason in ((CONTENT[1:], "truncated"), (CONTENT[::-1], "wrong checksum")):
             path.write_bytes(pack(wrong))
             words = rf"mirror/{path.name}: {reason}.*; delete it and fetch it again"
-            with pytest.raises(PreparationError, match=words):
-                fetching.fetch(remote(), cache, mirror)
-            assert not [path for path in cache.rglob("*") if path.is_file()]
+            assert_error(words, fetching.fetch, remote(), cache, mirror)
+            assert not files_of(cache)
         path.unlink()
     compressed.write_bytes(gzip.compress(CONTENT))
     assert fetching.fetch(remote(), cache, mirror).read_bytes() == CONTENT

@@ -1,5 +1,7 @@
 """Products of few rows are those of torch's own, and are computed otherwise only where that gains."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,28 +33,25 @@ def test_equals_torchs(plain_calls, shape, bias):
     torch.testing.assert_close(linear(strided, layer.weight, layer.bias), layer(strided), atol=1e-5, rtol=1e-5)
 
 
+X, WEIGHT = torch.ones(4, 600), torch.ones(500, 600)
 OTHERWISE = {
-    "training": (torch.enable_grad, torch.ones(4, 600), torch.ones(500, 600)),
-    "one row": (torch.no_grad, torch.ones(1, 600), torch.ones(500, 600)),
-    "many rows": (torch.no_grad, torch.ones(65, 600), torch.ones(500, 600)),
-    "a small matrix": (torch.no_grad, torch.ones(4, 512), torch.ones(512, 512)),
-    "other numbers": (torch.no_grad, torch.ones(4, 600).bfloat16(), torch.ones(500, 600).bfloat16()),
+    "training": (X, WEIGHT, {"mode": torch.enable_grad()}),
+    "one row": (X[:1], WEIGHT, {}),
+    "many rows": (torch.ones(65, 600), WEIGHT, {}),
+    "a small matrix": (torch.ones(4, 512), torch.ones(512, 512), {}),
+    "other numbers": (X.bfloat16(), WEIGHT.bfloat16(), {}),
+    "one thread": (X, WEIGHT, {"threads": 1}),
+    "autocast": (X, WEIGHT, {"mode": torch.autocast("cpu", torch.bfloat16), "dtype": torch.bfloat16}),
 }
 
 
-@pytest.mark.parametrize("case", OTHERWISE)
-def test_left_to_torch(plain_calls, case):
-    mode, x, weight = OTHERWISE[case]
-    with mode():
-        linear(x, weight)
+@torch.no_grad()
+@pytest.mark.parametrize("x, weight, given", OTHERWISE.values(), ids=OTHERWISE)
+def test_left_to_torch(plain_calls, monkeypatch, x, weight, given):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: given.get("threads", 2))
+    with given.get("mode", contextlib.nullcontext()):
+        assert linear(x, weight).dtype == given.get("dtype", x.dtype)
     assert plain_calls == [tuple(x.shape)]
-
-
-def test_one_thread_is_left_to_torch(plain_calls, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    with torch.no_grad():
-        linear(torch.ones(4, 600), torch.ones(500, 600))
-    assert plain_calls == [(4, 600)]
 
 
 @torch.no_grad()
@@ -62,12 +61,6 @@ def test_transposed_positions_are_one_product(plain_calls, batch, length):
     x, weight = torch.randn(length, batch, 600).transpose(0, 1), torch.randn(50, 600)
     torch.testing.assert_close(linear(x, weight), x @ weight.T, atol=1e-4, rtol=1e-4)
     assert plain_calls == [(batch * length, 600)]
-
-
-def test_autocast_is_left_to_torch(plain_calls):
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert linear(torch.ones(4, 600), torch.ones(500, 600)).dtype == torch.bfloat16
-    assert plain_calls == [(4, 600)]
 
 
 @pytest.mark.parametrize("arch", ["vaswani_transformer_base", "weighted_relative_transformer_base"])

@@ -1,4 +1,4 @@
-"""Shared by tests of several tools: translations as files, refusals, and logs as fairseq's own classes write them."""
+"""Shared by tests of several tools: translations as files, output, refusals, and logs as fairseq itself writes them."""
 
 import logging
 import random
@@ -59,6 +59,17 @@ def cells():
         return [cell.strip() for cell in line.split("|")[2:-1]]
 
     return cells
+
+
+@pytest.fixture
+def printed(capsys):
+    """printed(main, *arguments): what the tool has written to its standard output."""
+
+    def printed(main, *arguments):
+        main([*map(str, arguments)])
+        return capsys.readouterr().out
+
+    return printed
 
 
 @pytest.fixture

@@ -74,11 +74,10 @@ def loss_by_equation(model, sentences, smoothing=0.1):
     return total / sum(map(len, sentences)) / math.log(2)
 
 
-def test_table(subset, capsys):
+def test_table(subset, printed):
     model, path, data, sentences = subset()
     (path.parent / "search.json").write_text('{"beam": 2}')
-    ablation.main([str(path), "--data", str(data), "--seeds", "1", "2"])
-    _, *rows, settings = capsys.readouterr().out.splitlines()
+    _, *rows, settings = printed(ablation.main, path, "--data", data, "--seeds", 1, 2).splitlines()
     cells = re.compile(r"(.+?) +([\d.]+) +([\d.]+) +([\d.]+)")
     names, _, losses, perplexities = zip(*(cells.fullmatch(row).groups() for row in rows))
     assert names == ("learned", "uniform (1/M)", "random, seed 1", "random, seed 2")
@@ -93,7 +92,7 @@ def test_table(subset, capsys):
 
 
 @pytest.mark.parametrize("form", ["lower-cased", "published", "pretokenised", "as text"])
-def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
+def test_scored_as_score_does(subset, dictionary, printed, monkeypatch, form):
     """Tokens against tokens if data-prep did not tokenise the data."""
     _, path, data, sentences = subset(lowercase=form == "lower-cased", tokenise=form != "pretokenised")
     in_tokens = form in ("published", "pretokenised")
@@ -112,8 +111,8 @@ def test_scored_as_score_does(subset, dictionary, capsys, monkeypatch, form):
 
     monkeypatch.setattr(Translator, "beam_search", beam_search)
     monkeypatch.setattr(Translator, "hypothesis", lambda self, text: Hypothesis(text, 0.0))
-    ablation.main([str(path), "--data", str(data), "--beam", "3", "--lenpen", "2", "--seeds"])
-    _, row, *_, settings = capsys.readouterr().out.splitlines()
+    text = printed(ablation.main, path, "--data", data, "--beam", 3, "--lenpen", 2, "--seeds")
+    _, row, *_, settings = text.splitlines()
     learned, uniform = searched  # each row with its own weights
     assert uniform == [[0.25] * 4] * len(uniform) and not [kappa for kappa in learned if kappa == [0.25] * 4]
     bleu = float(row.split()[1])

@@ -204,25 +204,17 @@ def test_what_goes_with_no_folder(folder, options, words, refusal):
     refusal(translate.main, folder, "a", *options, match=words)
 
 
-@pytest.mark.parametrize(
-    "name, words",
-    [
-        ("translator.json", "has neither average.pt nor translator.json: name a checkpoint"),
-        ("manifest.json", "has no manifest.json .*: .*--pretokenised"),
-        ("bpe/codes", "ct2 is damaged, there are no subword codes .*: export the checkpoint again, or remove .*ct2"),
-        ("model.bin", "CTranslate2 cannot use .*: export the checkpoint again, or remove .*ct2"),
-    ],
-)
-def test_a_folder_that_lacks_something(folder, tmp_path, name, words, refusal):
-    shutil.copytree(folder, tmp_path / "ct2")
-    (tmp_path / "ct2" / name).unlink()
-    refusal(translate.main, tmp_path / "ct2", "a", match=words)
+AGAIN = "export the checkpoint again, or remove .*ct2"
 
 
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("translator.json", "[" * 200_000, "RecursionError.: export the checkpoint again, or remove .*ct2"),
+        ("translator.json", None, "has neither average.pt nor translator.json: name a checkpoint"),
+        ("manifest.json", None, "has no manifest.json .*: .*--pretokenised"),
+        ("bpe/codes", None, f"ct2 is damaged, there are no subword codes .*: {AGAIN}"),
+        ("model.bin", None, f"CTranslate2 cannot use .*: {AGAIN}"),
+        ("translator.json", "[" * 200_000, f"RecursionError.: {AGAIN}"),
         ("translator.json", {"longest": "5"}, "ValueError"),
         ("translator.json", {"longest": None}, "ValueError"),
         ("translator.json", {"longest": 0}, "ValueError"),
@@ -232,11 +224,13 @@ def test_a_folder_that_lacks_something(folder, tmp_path, name, words, refusal):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_folder_that_somebody_made_up_is_one_line(folder, tmp_path, name, content, words, refusal):
-    shutil.copytree(folder, tmp_path / "ct2")
-    path = tmp_path / "ct2" / name
+def test_a_folder_that_lacks_something_or_that_somebody_made_up(folder, tmp_path, name, content, words, refusal):
+    path = shutil.copytree(folder, tmp_path / "ct2") / name
     assert path.exists()
-    path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
     refusal(translate.main, tmp_path / "ct2", "a", match=words)
 
 

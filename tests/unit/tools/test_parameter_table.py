@@ -46,13 +46,12 @@ def test_extra_parameters_of_branches():
     assert weighted - base == 192
 
 
-def test_table(capsys, monkeypatch):
+def test_table(printed, monkeypatch):
     rows = [row for row in TABLES["vaswani"] if row.name in ("base", "big")]
     monkeypatch.setattr(tool, "TABLES", {"vaswani": rows[:1], "ahmed-depth": rows[1:]})
-    tool.main([])
-    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| base |", "| big |"))]
+    lines = [line for line in printed(tool.main).splitlines() if line.startswith(("| base |", "| big |"))]
     page = (PROJECT / "user_dir/tools/README.md").read_text(encoding="utf-8")
-    assert len(printed) == 2 and all(line in page for line in printed)
+    assert len(lines) == 2 and all(line in page for line in lines)
 
 
 def test_a_vocabulary_without_fairseqs_symbols(capsys):
@@ -61,15 +60,14 @@ def test_a_vocabulary_without_fairseqs_symbols(capsys):
     assert "--vocabulary 3: give at least 4" in capsys.readouterr().err
 
 
-def test_cost(capsys, monkeypatch):
+def test_cost(printed, monkeypatch):
     """Six operations for a parameter and token, but for embeddings, and those of the attention weights."""
     row = next(row for row in TABLES["vaswani"] if row.name == "C.layers-2")
     monkeypatch.setattr(tool, "TABLES", {"vaswani": [row], "ahmed-depth": []})
-    tool.main(["--vocabulary", "1000", "--cost"])
-    printed = capsys.readouterr().out
+    text = printed(tool.main, "--vocabulary", 1000, "--cost")
     of_parameters = 6 * tool.count(row, 1000) * 25_000 * 100_000
-    assert printed.splitlines()[0].endswith("| FLOPs of training |")
-    assert float(printed.split("|")[-2]) == pytest.approx(of_parameters, rel=0.02)
+    assert text.splitlines()[0].endswith("| FLOPs of training |")
+    assert float(text.split("|")[-2]) == pytest.approx(of_parameters, rel=0.02)
 
 
 def test_cost_of_the_papers_updates(monkeypatch):

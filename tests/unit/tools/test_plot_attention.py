@@ -118,12 +118,11 @@ class Page(html.parser.HTMLParser):
         ("weighted_relative_transformer", ["--attention", "encoder", "--layer", "1"], [0, 0]),
     ],
 )
-def test_page_has_every_attention(saved, tmp_path, capsys, family, options, first):
+def test_page_has_every_attention(saved, tmp_path, printed, family, options, first):
     _, path, data = saved(f"{family}_base", branches=2, branch_weights_init="random")
-    more = ["--sentence", "w3 w4 w5", "--pretokenised", *options, "--output", str(tmp_path / "a.HTML")]
-    tool.main([str(path), "--data", str(data), *more])
-    translation, printed = capsys.readouterr().out.splitlines()
-    assert printed == str(tmp_path / "a.HTML")
+    more = ["--sentence", "w3 w4 w5", "--pretokenised", *options, "--output", tmp_path / "a.HTML"]
+    translation, page = printed(tool.main, path, "--data", data, *more).splitlines()
+    assert page == str(tmp_path / "a.HTML")
     content = Page((tmp_path / "a.HTML").read_text(encoding="utf-8")).content
     assert (content["title"], content["texts"]) == (f"Attention of {path}", ["w3 w4 w5", translation])
     assert content["first"] == first

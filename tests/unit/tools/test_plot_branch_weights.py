@@ -39,12 +39,11 @@ def logged(model):
         return values.get_smoothed_values()
 
 
-def test_picture(build, fairseq_log, tmp_path, capsys):
-    model = build("weighted_transformer_base", branch_weights_init="random")
+def test_picture(build, fairseq_log, tmp_path, printed):
+    model, picture = build("weighted_transformer_base", branch_weights_init="random"), tmp_path / "weights.png"
     fairseq_log(tmp_path / "train.log", "simple", {"train_inner": {50: logged(model), 100: logged(model)}})
-    plot.main([str(tmp_path), "--output", str(tmp_path / "weights.png")])
-    assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out == f"{tmp_path / 'weights.png'}\n"
+    assert printed(plot.main, tmp_path, "--output", picture) == f"{picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_lines():

@@ -24,11 +24,10 @@ def checkpoint(saved):
     return checkpoint
 
 
-def test_picture(checkpoint, tmp_path, capsys):
-    path, _ = checkpoint()
-    tool.main([str(path), "--output", str(tmp_path / "tables.png")])
-    assert (tmp_path / "tables.png").read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out == f"{tmp_path / 'tables.png'}\n"
+def test_picture(checkpoint, tmp_path, printed):
+    path, picture = checkpoint()[0], tmp_path / "tables.png"
+    assert printed(tool.main, path, "--output", picture) == f"{picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

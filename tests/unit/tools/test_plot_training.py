@@ -19,11 +19,11 @@ def test_curves(log):
     assert tool.curve({50: {"gnorm": float("nan"), "num_updates": 50}}, "gnorm", "updates") == ([], [])
 
 
-def test_picture(fairseq_log, steps, tmp_path, capsys):
-    logs = [str(fairseq_log(tmp_path / f"{kind}.log", kind, steps, header=True)) for kind in ("simple", "json")]
-    tool.main([*logs, "--output", str(tmp_path / "training.png")])
-    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out == f"{tmp_path / 'training.png'}\n"
+def test_picture(fairseq_log, steps, tmp_path, printed):
+    logs = [fairseq_log(tmp_path / f"{kind}.log", kind, steps, header=True) for kind in ("simple", "json")]
+    picture = tmp_path / "training.png"
+    assert printed(tool.main, *logs, "--output", picture) == f"{picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_panels(log, monkeypatch):
@@ -102,10 +102,9 @@ def test_reached(log):
         (["--reach", "7"], ["| run | updates to validation loss 7 | seconds |", "| {} | not reached | not reached |"]),
     ],
 )
-def test_what_reach_prints(fairseq_log, steps, tmp_path, capsys, options, rows):
+def test_what_reach_prints(fairseq_log, steps, tmp_path, printed, options, rows):
     path = fairseq_log(tmp_path / "train.log", "simple", steps)
-    tool.main([str(path), *options, "--output", str(tmp_path / "a.png")])
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed(tool.main, path, *options, "--output", tmp_path / "a.png").splitlines()
     assert [lines[0], lines[2]] == [rows[0], rows[1].format(tmp_path.name)]
 
 
@@ -169,27 +168,27 @@ def test_a_name_for_each_log(capsys):
     assert "2 logs and 1 --names" in capsys.readouterr().err
 
 
-def test_folders_of_runs(fairseq_log, steps, tmp_path, capsys):
+def test_folders_of_runs(fairseq_log, steps, tmp_path, printed):
     for run in ("a.1", "a.2"):
         (tmp_path / run).mkdir()
         fairseq_log(tmp_path / run / "train.log", "simple", steps)
-    tool.main([str(tmp_path / "a.1"), str(tmp_path / "a.2"), "--reach", "--output", str(tmp_path / "a.png")])
-    assert re.findall(r"^\| (a\.\d) \|", capsys.readouterr().out, re.MULTILINE) == ["a.1", "a.2"]
+    text = printed(tool.main, tmp_path / "a.1", tmp_path / "a.2", "--reach", "--output", tmp_path / "a.png")
+    assert re.findall(r"^\| (a\.\d) \|", text, re.MULTILINE) == ["a.1", "a.2"]
 
 
-def test_records(tmp_path, capsys, refusal):
+def test_records(tmp_path, printed, refusal):
     """A record stands for its validations; one from before they had a time gives updates only."""
     validation = [{"update": 50, "loss": 9.0, "seconds": 20}, {"update": 100, "loss": 7.0, "seconds": 60}]
     timeless = [{"update": 50, "loss": 8.0}]
     paths = [tmp_path / "new.json", tmp_path / "old.json"]
     for path, points in zip(paths, (validation, timeless)):
         write_record(path, {"validation": points, "scores": {}})
-    tool.main([*map(str, paths), "--reach", "8", "--output", str(tmp_path / "a.png")])
-    assert capsys.readouterr().out.splitlines()[2:4] == ["| new | 75 | 40 |", "| old | 50 | – |"]
+    text = printed(tool.main, *paths, "--reach", 8, "--output", tmp_path / "a.png")
+    assert text.splitlines()[2:4] == ["| new | 75 | 40 |", "| old | 50 | – |"]
     refusal(tool.main, *paths, "--against", "wall", "--output", tmp_path / "b.png", match="old: no loss over wall: ")
     write_record(paths[1], {"validation": [{"update": 50, "loss": 7.5}, {"update": 100, "loss": 9.0}], "scores": {}})
-    tool.main([*map(str, paths[::-1]), "--reach", "--output", str(tmp_path / "a.png")])
-    assert "| updates to validation loss 7.5 |" in capsys.readouterr().out  # the first log's lowest, not its last
+    text = printed(tool.main, *paths[::-1], "--reach", "--output", tmp_path / "a.png")
+    assert "| updates to validation loss 7.5 |" in text  # the first log's lowest, not its last
     training = [{**point, "training_loss": point["loss"] - 1} for point in validation]
     write_record(paths[0], {"validation": training, "scores": {}})
     found = tool.over_training_loss(tool.read_log(paths[0]), paths[0])

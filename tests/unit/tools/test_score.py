@@ -16,10 +16,9 @@ from user_dir.tools.shared.metrics import metrics
 from support import run
 
 
-def test_scores_are_those_of_sacrebleus_command(files, cells, capsys):
+def test_scores_are_those_of_sacrebleus_command(files, cells, printed):
     runs = [files.plain(0.2, 1), files.plain(0.5, 2)]
-    score.main([*map(str, runs), "--reference", str(files.reference)])
-    printed = capsys.readouterr().out
+    text = printed(score.main, *runs, "--reference", files.reference)
 
     def split(path):
         lines = [MosesTokenizer("en").tokenize(line, return_str=True) for line in path.read_text().splitlines()]
@@ -32,11 +31,11 @@ def test_scores_are_those_of_sacrebleus_command(files, cells, capsys):
         options = ["--tokenize", "none", "--force", "--smooth-method", "none"]
         tokenised = sacrebleu(split(files.reference), split(path), *options)
         expected = [sacrebleu(files.reference, path), sacrebleu(files.reference, path, "-m", "chrf"), tokenised]
-        assert cells(printed, path) == expected
-        assert len({*cells(printed, path)}) == 3
-    assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in printed
-    assert "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:" in printed
-    assert "tok:moses-en-compounds|smooth:none" in printed
+        assert cells(text, path) == expected
+        assert len({*cells(text, path)}) == 3
+    assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in text
+    assert "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:" in text
+    assert "tok:moses-en-compounds|smooth:none" in text
 
 
 def test_languages_without_spaces():
@@ -48,15 +47,15 @@ def test_languages_without_spaces():
         assert f"tok:{tokens}|" in str(bleu.get_signature()) and (round(same) == 100) == (language != "hi")
 
 
-def test_tokens_of_other_scripts_than_moses_knows(files, cells, capsys):
+def test_tokens_of_other_scripts_than_moses_knows(files, cells, printed):
     """They are closed up as nmt-translate closes them up."""
     reference = files.write("test.hi", ["वह आता है।", "राम घर गया और सो गया।"])
     tokens = files.write("tokens", ["वह आता है ।", "राम घर गया और सो गया ।"])
-    score.main([str(tokens), "--reference", str(reference), "--target-lang", "hi", "--tokenised", "yes"])
-    assert cells(capsys.readouterr().out, tokens)[0] == "100.00"
+    text = printed(score.main, tokens, "--reference", reference, "--target-lang", "hi", "--tokenised", "yes")
+    assert cells(text, tokens)[0] == "100.00"
 
 
-def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
+def test_a_country_has_the_rules_of_its_language(files, cells, printed):
     reference = files.write("test.tc", ["L'eau n'est pas bleue, j'ai vu l'arbre.", "C'est l'été."])
     texts = [files.write("plain", ["L'eau n'est pas bleue, j'ai vu un arbre.", "C'est l'hiver."])]
     tokens = ["L&apos; eau n&apos; est pas bleue , j&apos; ai vu l&apos; arbre .", "C&apos; est l&apos; été ."]
@@ -65,48 +64,40 @@ def test_a_country_has_the_rules_of_its_language(files, cells, capsys):
     for language in ("fr", "fr_CA", "fr-CA", "FR"):
         for text, tokenised in zip(texts, ("no", "yes")):
             options = ["--reference", reference, "--target-lang", language, "--tokenised", tokenised]
-            score.main([*map(str, [text, *options])])
-            printed = capsys.readouterr().out
-            found.append(cells(printed, text))
-            assert "tok:moses-fr-compounds" in printed
+            said = printed(score.main, text, *options)
+            found.append(cells(said, text))
+            assert "tok:moses-fr-compounds" in said
     assert found == 4 * found[:2] and found[1] == ["100.00"] * 3
 
 
 @pytest.mark.parametrize("score_of_the_model", ["-1", "-inf", "nan"])
-def test_unknown_words_of_the_reference_match_nothing(files, cells, capsys, score_of_the_model):
+def test_unknown_words_of_the_reference_match_nothing(files, cells, printed, score_of_the_model):
     lines = ["T-0\tit was <<unk>> and <<unk>> in <<unk>> .", f"H-0\t{score_of_the_model}\t<unk> <unk> <unk> <unk>"]
     log = files.write("generate.log", lines)
-    score.main([str(log), "--target-lang", "en"])
-    bleu, chrf, *_ = cells(capsys.readouterr().out, log)
+    bleu, chrf, *_ = cells(printed(score.main, log, "--target-lang", "en"), log)
     assert bleu == "0.00" and float(chrf) < 1
 
 
-def test_generated_by_number_of_segment(files, cells, capsys):
+def test_generated_by_number_of_segment(files, cells, printed):
     """Detokenised, tokenised and plain give the same scores; so do T- lines and the reference."""
     plain, references = files.plain(0.3, 1), files.sentences
     hypotheses = plain.read_text().splitlines()
     hypotheses[0] = hypotheses[7] = hypotheses[-1] = ""
     files.write(plain.name, hypotheses)
     logs = [files.generated(f"{d}.log", hypotheses, references, d) for d in (True, False)]
-
-    def scores(path, *options):
-        score.main([str(path), *map(str, options)])
-        return cells(capsys.readouterr().out, path)
-
-    score.main([*map(str, logs), str(plain), "--reference", str(files.reference)])
-    printed = capsys.readouterr().out
-    expected = cells(printed, plain)
-    assert cells(printed, logs[0]) == expected
+    text = printed(score.main, *logs, plain, "--reference", files.reference)
+    expected = cells(text, plain)
+    assert cells(text, logs[0]) == expected
     bleu = BLEU(tokenize="none", force=True)
     moses = MosesTokenizer("en")
     texts = [[moses.tokenize(line, return_str=True) for line in lines] for lines in (hypotheses, references)]
-    assert scores(logs[1], "--target-lang", "en")[-1] == f"{bleu.corpus_score(texts[0], [texts[1]]).score:.2f}"
+    of_tokens = cells(printed(score.main, logs[1], "--target-lang", "en"), logs[1])
+    assert of_tokens[-1] == f"{bleu.corpus_score(texts[0], [texts[1]]).score:.2f}"
     as_tokens = f"{BLEU(force=True).corpus_score(texts[0], [references]).score:.2f}"
-    found = scores(logs[1], "--reference", files.reference, "--tokenised", "no")
+    found = cells(printed(score.main, logs[1], "--reference", files.reference, "--tokenised", "no"), logs[1])
     assert found[0] == as_tokens != expected[0]
-    score.main([str(logs[0]), "--target-lang", "en"])
-    printed = capsys.readouterr().out
-    assert cells(printed, logs[0]) == expected and "give --reference for scores to report" in printed
+    text = printed(score.main, logs[0], "--target-lang", "en")
+    assert cells(text, logs[0]) == expected and "give --reference for scores to report" in text
 
 
 def log(files, **skip):
@@ -174,37 +165,34 @@ def test_bad_input_is_one_line(files, refusal, mistake, words):
     refusal(score.main, "--target-lang", "en", *mistake(files), match=words)
 
 
-def test_a_reference_may_be_a_pipe(files, cells, capsys):
+def test_a_reference_may_be_a_pipe(files, cells, printed):
     """It is read once for all runs, and .gz is no language."""
     pipe = files.folder / "test.en.gz"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=[gzip.compress(files.reference.read_bytes())], daemon=True)
     writer.start()
     runs = [files.plain(0.2, 1), files.plain(0.5, 2)]
-    score.main([*map(str, runs), "--reference", str(pipe)])
-    assert len(cells(capsys.readouterr().out, runs[1])) == 3
+    assert len(cells(printed(score.main, *runs, "--reference", pipe), runs[1])) == 3
 
 
-def test_a_byte_order_mark_is_no_text(files, cells, capsys):
+def test_a_byte_order_mark_is_no_text(files, cells, printed):
     marked = files.write("marked.txt", ["\ufeff" + files.sentences[0], *files.sentences[1:]])
-    score.main([str(marked), "--reference", str(files.reference), "--target-lang", "en"])
-    assert cells(capsys.readouterr().out, marked) == ["100.00"] * 3
+    text = printed(score.main, marked, "--reference", files.reference, "--target-lang", "en")
+    assert cells(text, marked) == ["100.00"] * 3
 
 
-def test_marks_of_subwords_that_are_text(files, cells, capsys):
+def test_marks_of_subwords_that_are_text(files, cells, printed):
     """As in a reference that has them in the same segment."""
     reference = files.write("test.en", ["See @@ -1,3 +1,3 @@ here ▁▂▃ now."])
     text = files.write("plain", ["See @@ -1,3 +1,3 @@ here ▁▂▃ now."])
-    score.main([str(text), "--reference", str(reference)])
-    assert cells(capsys.readouterr().out, text)[0] == "100.00"
+    assert cells(printed(score.main, text, "--reference", reference), text)[0] == "100.00"
 
 
-def test_letters_are_composed(files, cells, capsys):
+def test_letters_are_composed(files, cells, printed):
     """As translations are: U+095C and the same letter with a dot of its own, é and e with an accent."""
     reference = files.write("test.hi", ["बड\u093cा लड\u093cका आया।", "le re\u0301sume\u0301 de l'e\u0301te\u0301"])
     text = files.write("plain", ["ब\u095cा ल\u095cका आया।", "le résumé de l'été"])
-    score.main([str(text), "--reference", str(reference)])
-    assert cells(capsys.readouterr().out, text)[:2] == ["100.00"] * 2
+    assert cells(printed(score.main, text, "--reference", reference), text)[:2] == ["100.00"] * 2
 
 
 def test_a_reference_of_other_text_is_noticed(files, caplog):
@@ -245,13 +233,13 @@ def test_language_and_encoding(files, refusal):
     assert "is not text in UTF-8 (byte 21002)" in message
 
 
-def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
+def test_scores_are_added_to_a_record(files, cells, printed, capsys, refusal):
     points = '{"update": 50, "loss": 9.0}, {"update": 100, "loss": 7.5}'
     content = f'{{"seed": 1, "command": "κ", "scores": {{"sacreBLEU": {{"score": 1.5}}}}, "validation": [{points}]}}'
     record = files.write("run.json", [content])
     path = files.plain(0.2, 1)
-    score.main([str(path), "--reference", str(files.reference), "--record", str(record)])
-    sacrebleu = float(cells(capsys.readouterr().out, path)[0])
+    reference = ["--reference", files.reference]
+    sacrebleu = float(cells(printed(score.main, path, *reference, "--record", record), path)[0])
     text = record.read_text(encoding="utf-8")
     assert '\n  {"update": 100, "loss": 7.5}\n' in text  # a line for each validation
     assert '"command": "κ"' in text  # as people read it, and no escape
@@ -260,17 +248,15 @@ def test_scores_are_added_to_a_record(files, cells, capsys, refusal):
     added = written["scores"][f"sacreBLEU of {path.name}"]
     assert added["score"] == sacrebleu > 10 and added["signature"].startswith("BLEU|nrefs:1|")
     assert written["scores"][f"chrF2 of {path.name}"]["signature"].startswith("chrF2|nrefs:1|case:mixed|eff:yes|nc:6|")
-    score.main([str(path), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
-    assert json.loads((files.folder / "new.json").read_text())["scores"][f"sacreBLEU of {path.name}"] == added
+    new = files.folder / "new.json"
+    printed(score.main, path, *reference, "--record", new)
+    assert json.loads(new.read_text())["scores"][f"sacreBLEU of {path.name}"] == added
     path.rename(files.folder / "generate.log")
-    score.main([str(files.folder), "--reference", str(files.reference), "--record", str(files.folder / "new.json")])
-    assert json.loads((files.folder / "new.json").read_text())["scores"]["sacreBLEU of generate.log"] == added
+    printed(score.main, files.folder, *reference, "--record", new)
+    assert json.loads(new.read_text())["scores"]["sacreBLEU of generate.log"] == added
     path = files.plain(0.2, 1)
-    capsys.readouterr()
-    lost = [path, "--reference", files.reference, "--record", files.folder / "none" / "run.json"]
-    assert "there is no folder" in refusal(score.main, *lost)
+    assert "there is no folder" in refusal(score.main, path, *reference, "--record", files.folder / "none/run.json")
     assert float(cells(capsys.readouterr().out, path)[0]) == sacrebleu  # which are shown all the same
-    two = [path, files.plain(0.3, 1), "--reference", files.reference, "--record", record]
-    assert "--record" in refusal(score.main, *two)
+    assert "--record" in refusal(score.main, path, files.plain(0.3, 1), *reference, "--record", record)
     for other in ("[]", '{"corpus": "wmt14"}', '{"scores": {"a": {}}}', "[" * 100_000):
         assert "run.json" in refusal(score.main, path, "--record", files.write("run.json", [other]))

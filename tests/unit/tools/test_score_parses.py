@@ -122,23 +122,19 @@ def parsed(files):
 BROKEN = "(S (NP DT NN )NP (VP VBD"  # S and NP are right, and VP is over one word
 
 
-def test_the_command(files, parsed, cells, capsys):
+def test_the_command(files, parsed, cells, printed):
     log, plain = parsed("generate.log", [GOLD, BROKEN, ""]), files.write("plain.txt", [BROKEN, GOLD[:-1] + "NP", GOLD])
     gold, words = files.write("gold", [GOLD] * 3), files.write("words", ["the cat saw a -LRB- in Rome ."] * 3)
-    score_parses.main([str(log)])
-    from_log = cells(capsys.readouterr().out, log)
-    score_parses.main([str(files.folder)])  # of a run, that has generate.log
-    assert cells(capsys.readouterr().out, log) == from_log
+    from_log = cells(printed(score_parses.main, log), log)
+    assert cells(printed(score_parses.main, files.folder), log) == from_log  # of a run, that has generate.log
     # right: 6 + 2 + 0 of 18 that are wanted and 6 + 3 + 0 that are found
     assert from_log == ["44.44", "88.89", "59.26", "33.33", "2 of 3"]
-    for kinds, more in (("D", ["--gold", str(gold)]), ("TD", [])):  # grep ^D-, grep '^[TD]-'
+    for kinds, more in (("D", ["--gold", gold]), ("TD", [])):  # grep ^D-, grep '^[TD]-'
         only = parsed(f"{kinds}-lines", [GOLD, BROKEN, ""], kinds=kinds)
-        score_parses.main([str(only), *more])
-        assert cells(capsys.readouterr().out, only) == from_log
+        assert cells(printed(score_parses.main, only, *more), only) == from_log
     output = files.folder / "trees.mrg"
-    score_parses.main([*map(str, (log, plain, "--gold", gold, "--words", words, "--output", output))])
-    printed = capsys.readouterr().out
-    assert cells(printed, log) == from_log and cells(printed, plain) == ["77.78", "93.33", "84.85", "66.67", "2 of 3"]
+    text = printed(score_parses.main, log, plain, "--gold", gold, "--words", words, "--output", output)
+    assert cells(text, log) == from_log and cells(text, plain) == ["77.78", "93.33", "84.85", "66.67", "2 of 3"]
     assert output.read_text().splitlines() == [
         "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN -LRB-)) (PP (IN in) (NP (NN Rome)))) (. .))",
         "(S (NP (DT the) (NN cat)) (VP (VBD saw)) (XX a) (XX -LRB-) (XX in) (XX Rome) (XX .))",

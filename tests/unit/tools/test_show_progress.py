@@ -47,10 +47,9 @@ def test_lines(line, shown):
 
 
 @pytest.mark.parametrize("beginning", ["", CONFIGURATION % 0 + "\n"])
-def test_without_the_number_of_updates(beginning, monkeypatch, capsys):
+def test_without_the_number_of_updates(beginning, monkeypatch, printed):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{beginning}{HEADER}{VALIDATION}\n".encode())))
-    show_progress.main([])
-    assert capsys.readouterr().out == "update 100: valid loss 7.613, perplexity 117.52\n"
+    assert printed(show_progress.main) == "update 100: valid loss 7.613, perplexity 117.52\n"
 
 
 def test_a_closed_input(monkeypatch, refusal):

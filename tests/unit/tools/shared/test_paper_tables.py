@@ -92,10 +92,9 @@ def test_rows_change_what_the_papers_changed():
     assert "lr" not in changes("quickstart")["C.width-256"]
 
 
-def test_lines_for_the_shell(capsys):
-    paper_tables.main(["shaw-distance", "quickstart"])
-    assert capsys.readouterr().out.splitlines()[1] == "k-0\trelative_transformer\t--relative-distance 0\t12.5"
-    paper_tables.main([])
-    assert capsys.readouterr().out.split() == list(TABLES)
+def test_lines_for_the_shell(printed):
+    lines = printed(paper_tables.main, "shaw-distance", "quickstart").splitlines()
+    assert lines[1] == "k-0\trelative_transformer\t--relative-distance 0\t12.5"
+    assert printed(paper_tables.main).split() == list(TABLES)
     with pytest.raises(SystemExit, match="nothing: the tables are vaswani, "):
         paper_tables.main(["nothing"])

@@ -27,8 +27,7 @@ def test_the_products_that_are_timed(monkeypatch):
 
 
 @pytest.mark.parametrize("gpu, device", [(True, "cuda"), (False, "cpu")])
-def test_a_gpu_is_timed_where_there_is_one(monkeypatch, capsys, gpu, device):
+def test_a_gpu_is_timed_where_there_is_one(monkeypatch, printed, gpu, device):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(command, "faster_precision", str)
-    command.main([])
-    assert capsys.readouterr().out == f"{device}\n"
+    assert printed(command.main) == f"{device}\n"
