@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -211,7 +212,10 @@ def test_several_processes(files, monkeypatch):
     assert several.translate(TEXTS) == one.translate(TEXTS), "too few to be shared"
     assert several.translate(texts, advance=counts.append) == one.translate(texts)
     assert sum(counts) == len(texts) and len(counts) == 12, "three processes of ten rows, four shares each"
-    limits = lambda rows, _, limit: [[{"tokens": row, "score": torch.tensor(1.0 * limit)}] for row in rows]  # noqa: E731
+
+    def limits(rows, _, limit, read):
+        return [read([{"tokens": row, "score": torch.tensor(1.0 * limit)}]) for row in rows]
+
     monkeypatch.setattr(several, "beam_search", limits)
     assert several.search(["w1"] * 30)[0][0].score == pytest.approx(2000 / math.log(2)), "of 6,000 subwords for all"
     meta = Translator(path, device="meta", processes=4)
@@ -220,6 +224,21 @@ def test_several_processes(files, monkeypatch):
     assert batch["net_input"]["src_tokens"].is_meta
     monkeypatch.setattr("user_dir.serving.translator.sys", argparse.Namespace(platform="darwin"))
     assert Translator(path, processes=4).processes == 1
+
+
+def test_texts_alone_are_kept(files, monkeypatch):
+    """Of all but the last batch: the hypotheses of a million sentences would take 11 GB."""
+    translator, tokens = Translator(files()[0]), []
+    search = translator.task.inference_step
+
+    def noted(*given):
+        assert not any(one() is not None for batch in tokens[:-1] for one in batch)
+        found = search(*given)
+        tokens.append([weakref.ref(hypothesis["tokens"]) for hypotheses in found for hypothesis in hypotheses])
+        return found
+
+    monkeypatch.setattr(translator.task, "inference_step", noted)
+    assert len(translator.translate(TEXTS, batch_size=1)) == len(TEXTS) and len(tokens) == 5
 
 
 def test_a_process_that_may_not_fork_translates_alone(files, monkeypatch):
