@@ -1,7 +1,7 @@
 """Small faults, made one at a time, and the test that must notice each: python tests/mutants.py [WORD ...]
 
 mutants.toml lists for each file a part of its text, what stands there instead, and the test. Everything is done in a
-copy of the checkout, by copies of one process that has imported torch and fairseq: some seconds each. WORD selects
+copy of the checkout, by copies of one process that has imported torch and fairseq: a second or two each. WORD selects
 the mutants whose file or test contains it. Ends with the number of those that were noticed, and with status 1 if one
 was not. Without node those of page.html are not noticed: their tests are skipped.
 """

@@ -48,7 +48,7 @@ RULE = "--criterion fused_label_smoothed_cross_entropy --optimizer fused_adam --
 
 
 class Commands:
-    """The commands on both sides; each method returns a figure, larger or smaller being better as `main` says."""
+    """The commands on both sides; each method returns a figure; `command_rows` says whether more is better."""
 
     def __init__(self, args: argparse.Namespace, folder: pathlib.Path):
         self.args, self.folder, self.data = args, folder, str(args.data / "data-bin")

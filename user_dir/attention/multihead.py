@@ -18,7 +18,7 @@ from .cache import ONE_ORDER, Cache, SourceCache, cache_of, keep, shared_beams, 
 from .masks import additive, visible_keys
 
 # Up to this many keys the derivative of torch's CPU kernel is slower in bfloat16 than in float32 with casts: 3 to 5
-# times with 16 keys; about as fast with 256.
+# times with 16 keys; about as fast with 256. (On CPUs without products in bfloat16 it is slower with any number.)
 WIDENED = 256
 
 

@@ -31,7 +31,7 @@ def load(path: pathlib.Path) -> dict:
     """fairseq's checkpoint `path`, weights only; tensors are read when they are used (in torch ≥ 1.6's files).
 
     Raises:
-        InputError: if it is missing, is not a checkpoint, or has options that no longer exist
+        InputError: if it is missing, no checkpoint, of a fairseq before 1.0, or has options that no longer exist
     """
     with reading(path):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))

@@ -75,7 +75,7 @@ class RelativeAttention(torch.autograd.Function):
                 part(all_weights, group, block.queries)[..., block.seen] = weights
         if table_v is not None:
             z.flatten(1, 2).baddbmm_(sums.flatten(1, 2), table_v)
-        ctx.mask = mask  # save_for_backward refuses a mask that a validation made under inference_mode
+        ctx.mask = mask  # save_for_backward refuses one that was made under inference_mode
         ctx.save_for_backward(q, k, v, table_k, table_v, sums, *kept)
         if need_weights:
             all_weights = all_weights.transpose(0, 1).to(ctx.narrow)

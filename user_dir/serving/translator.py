@@ -45,7 +45,8 @@ class Translator(TextTranslator):
     worker that is forked after a translation hangs if it uses several threads of torch's OpenMP.)
 
     Raises:
-        InputError: if a file is missing or malformed, files do not match, or a model does not fit into memory
+        InputError: if a file is missing or malformed, files do not match, there is no such device, `autocast` has no
+            effect, or a model does not fit into memory
     """
 
     def __init__(

@@ -27,7 +27,8 @@ call_main = utils.call_main
 def start_processes(cfg, main, **kwargs) -> None:
     """Replaces fairseq's call_main, which starts a process for each GPU.
 
-    Without GPUs it starts none and ends as if it had trained, or divides by their number under torchrun.
+    Without GPUs it fails (under torchrun it divides by their number) or, with --distributed-init-method, starts none
+    and ends as if it had trained.
 
     Raises:
         InputError: for several processes without GPUs, unless they are started and connected by other means, and for

@@ -51,11 +51,7 @@ UNSUITABLE_OPTIMIZER = (
 
 
 def refuse_training(options) -> None:
-    """Raises InputError if fairseq-train with `options` could not train κ and α as the paper does.
-
-    This is checked before data are loaded: once the data loader's thread runs, the last line would be "terminate
-    called …" and the exit status 134.
-    """
+    """Raises InputError if fairseq-train with `options` could not train κ and α as the paper does."""
     options, faults = training_options(options), []
     if options.get("path"):  # of fairseq-validate, whose --fp16 is among the options, too; a training has none
         return
