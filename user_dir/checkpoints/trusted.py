@@ -2,8 +2,7 @@
 
 torch reads weights only, and runs nothing. But a checkpoint also names its model, task and criterion, and some of
 fairseq's (convolutional models, wav2vec, ctc, …) call eval() on their options. This module allows only the classes of
-fairseq that do not, classes that --user-dir has imported, and sizes none of which exceeds the count of numbers in the
-file.
+fairseq that do not, classes that --user-dir has imported, and sizes that the count of numbers in the file bounds.
 """
 
 import argparse
