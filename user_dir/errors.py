@@ -82,6 +82,11 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def one_line(message: str) -> str:
+    """`message` with single spaces, and ? for control characters: names in files may hold a terminal's commands."""
+    return re.sub("[\0-\x1f\x7f-\x9f]", "?", " ".join(message.split()))
+
+
 def report_input_errors_in_one_line() -> None:
     """Makes fairseq's commands end with an InputError's message alone, without a traceback of twenty lines.
 
@@ -110,6 +115,6 @@ def report_input_errors_in_one_line() -> None:
             message = lines[0].format(said)
         else:
             return previous_hook(kind, error, trace)
-        print(*message.split(), file=sys.stderr)
+        print(one_line(message), file=sys.stderr)
 
     sys.excepthook = hook

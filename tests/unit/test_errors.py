@@ -71,6 +71,7 @@ SEARCHES = "--sampling, --diverse-beam-groups, --match-source-len and --diversit
     "error, words",
     [
         (InputError("x is not\n  y: do z"), "x is not y: do z"),
+        (InputError("no model \x1b[2Jx"), "no model ?[2Jx"),
         (InputError("not so"), "not so"),
         (ValueError("a mistake"), "traceback of ValueError"),
         (AssertionError("x; please reset the optimizer (y)"), "x; please reset the optimizer (y)"),

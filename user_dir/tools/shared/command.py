@@ -4,12 +4,11 @@ import argparse
 import contextlib
 import os
 import pathlib
-import re
 import signal
 import sys
 import threading
 
-from ...errors import InputError
+from ...errors import InputError, one_line
 from ...search.search_settings import DEFAULTS
 from .records import AVERAGE
 
@@ -18,7 +17,7 @@ class Parser(argparse.ArgumentParser):
     """Reports an error in one line, without all options."""
 
     def error(self, message: str):
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see --help\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}; see --help\n")
 
 
 def new_parser(tool: str, docstring: str) -> argparse.ArgumentParser:
@@ -121,8 +120,7 @@ def exit_in_one_line(tool: str):
     except (InputError, OSError) as error:
         named = isinstance(error, OSError) and error.filename is not None and error.strerror
         message = f"{error.filename}: {error.strerror}" if named else str(error)
-        message = re.sub("[\0-\x1f\x7f-\x9f]", "?", " ".join(message.split()))  # names may hold a terminal's commands
-        sys.exit(f"{tool}: {message}")
+        sys.exit(f"{tool}: {one_line(message)}")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
