@@ -31,12 +31,9 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
         InputError: says what to change
     """
     name, path = chosen(options)
-    if name == "save_dir" and not path.exists():
-        if options.no_last_checkpoints and not options.no_save and (newest := newest_beside(path)):
-            remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
-            raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
-        return  # fairseq begins anew, and would do so among such checkpoints, too
     if name == "save_dir":
+        if not path.exists():
+            return refuse_beginning_among_checkpoints(options, path)
         place, remedy = "", "choose another --save-dir, or remove its checkpoints to train from the beginning"
     else:
         place, remedy = f"{flag(name)}: ", f"name another file, or omit {flag(name)}"
@@ -50,16 +47,19 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
             remedy += ", or give it the words that the data have (nmt-extend-vocabulary)"
         raise InputError(f"{place}{error}: {remedy}") from error
     extra, finetunes = state.get("extra_state", {}), name == "finetune_from_model"
+    hours = extra.get("previous_training_time", 0) / 3600  # no reset forgets them
     anew = finetunes or options.reset_optimizer  # updates count from 0
     if not anew and not state.get("last_optimizer_state"):
         reason = "has no state of the optimizer, so that updates would count from 0"  # an average, for example
         raise InputError(f"{place}{path} {reason}: {remedy}{place and ', or use --finetune-from-model'}")
     if options.reset_lr_scheduler and not anew and name != "save_dir":  # there its first start may have needed it
         refuse_useless_reset(options.lr_scheduler, state)
-    said, hours = state["task_state"], extra.get("previous_training_time", 0) / 3600  # no reset forgets them
     if finetunes and options.stop_time_hours > 0 and hours:
         reason = f"fairseq would count its {hours:.2f} hours for --stop-time-hours"
         raise InputError(f"{place}{path}: {reason}: name an average of it (nmt-average-checkpoints)")
+    if options.store_ema and "ema" not in extra:  # fairseq fails where it would begin one
+        raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
+    said = state["task_state"]
     if finetunes:  # which may begin with a model of the other direction
         said = {entry: value for entry, value in said.items() if entry != "languages"}
     try:
@@ -75,15 +75,31 @@ def refuse_checkpoints(options, task: FairseqTask, model: nn.Module) -> None:
     refuse_later_checkpoints(options, name, path, done)
     if options.reset_dataloader and not anew:  # fairseq keeps the best value, but not what the task said of it
         task.kept = extra.get(type(task).__name__, {})
+    stop_at_limits(options, name, path, done, task)
+
+
+def refuse_beginning_among_checkpoints(options, last: pathlib.Path) -> None:
+    """Raises InputError if --no-last-checkpoints has left others beside the missing `last`: fairseq begins anew."""
+    if options.no_last_checkpoints and not options.no_save and (newest := newest_beside(last)):
+        remedy = f"add --restore-file {newest}, remove the checkpoints, or choose another --save-dir"
+        raise InputError(f"--no-last-checkpoints: a training has saved {newest} already: {remedy}")
+
+
+def stop_at_limits(options, name: str, path: pathlib.Path, done: dict[str, float], task: FairseqTask) -> None:
+    """Makes a training that continues from its own checkpoint, `path`, end if it has `done` all that `options` allow.
+
+    fairseq would do one more update.
+
+    Raises:
+        InputError: if the option `name` says to continue from another checkpoint, and that has done as much
+    """
     for limit, (unit, number) in zip(("max_update", "max_epoch", "stop_time_hours"), done.items()):
         if 0 < (most := getattr(options, limit)) <= number:
             reason = f"{flag(limit)} {most}: {path} has done {round(number, 2)} {unit}s already"
             if name != "save_dir":
                 raise InputError(f"{reason}: give a larger number to continue it")
-            logger.info(f"{reason}; raise it to continue")  # fairseq would do one more update; of epochs none
+            logger.info(f"{reason}; raise it to continue")
             whole(task.cfg)["optimization"]["max_epoch"] = -1
-    if options.store_ema and "ema" not in extra:  # fairseq fails where it would begin one
-        raise InputError(f"{place}{path} has no moving average for --store-ema to continue: omit --store-ema")
 
 
 def refuse_useless_reset(schedule: str, state: dict) -> None:
