@@ -61,12 +61,17 @@ def refuse_untrusted(source: str | pathlib.Path, cfg: Mapping, sizes: list[int] 
             if classes[name].__module__.startswith("fairseq.") and classes[name] not in KNOWN:
                 reason = "which may run code in its options: use fairseq's own commands if you trust it"
                 raise InputError(f"{source} has fairseq's {group} {name}, {reason}")
+    refuse_values(source, as_dict(cfg.get("model")) or {}, sizes)
+
+
+def refuse_values(source: str | pathlib.Path, options: dict, sizes: list[int] | None) -> None:
+    """Raises InputError for options within `options`, those of a model, and for sizes that its file cannot have."""
     # The largest values of options, by the ends of their names. fairseq's TransformerModel evaluates the first two.
     largest = {"softmax_cutoff": 0, "att_config": 0}
     if sizes is not None:
         largest |= {**dict.fromkeys(BOUNDED, sum(sizes)), "layers": len(sizes)}
         largest |= dict.fromkeys(POSITIONS, max(sum(sizes), 2**20))  # also sinusoids
-    for option, value in (as_dict(cfg.get("model")) or {}).items():
+    for option, value in options.items():
         most = [number for ending, number in largest.items() if str(option).endswith(ending)]
         unset = value is None or isinstance(value, str) and not value
         too_large = most and not (unset or isinstance(value, int | float) and value <= most[0])

@@ -12,10 +12,11 @@ including old ones with all options in one list.
 import argparse
 import pathlib
 import re
+from collections.abc import Mapping
 
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
-from omegaconf import OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .. import registration  # noqa: F401  (before anything is loaded)
 from ..checkpoints.files import reading, save
@@ -72,23 +73,13 @@ def convert(path: pathlib.Path, to: str) -> dict:
     if to == OURS:
         with open_dict(cfg):  # an older file lacks newer options, such as --decoder-output-dim
             ARCH_CONFIG_REGISTRY[architecture](cfg.model)
+            for name in own_options(VariantConfig):  # --autocast overrides only what is there
+                options.setdefault(name, getattr(VariantConfig, name))
         refuse_options(VariantConfig.from_namespace(cfg.model))
     else:
-        for name in VariantConfig.__annotations__:
-            if name not in WITHOUT_EFFECT and options.get(name, plain := getattr(VariantConfig, name)) != plain:
-                reason = f"{path} has {flag(name)} {options[name]}, which fairseq's {STOCK} lacks"
-                raise InputError(f"{reason}: translate with nmt-translate instead")
+        refuse_parts(path, options)
     with open_dict(cfg):
-        for name in own_options(VariantConfig) if to == OURS else ():  # --autocast overrides only what is there
-            options.setdefault(name, getattr(VariantConfig, name))
-        for name in ("arch", "_name"):
-            if options.get(name):
-                setattr(cfg.model, name, ARCHITECTURES[to])
-        for group in NAMES:
-            if cfg.get(group) is not None:
-                cfg[group]._name = renamed(cfg[group]._name, group, to)
-                if not OmegaConf.is_config(cfg.model):  # fairseq-train keeps all options there, too
-                    setattr(cfg.model, group, cfg[group]._name)
+        rename_groups(cfg, to)
         if "common" in cfg:
             cfg.common.user_dir = None
     state["args"] = None
@@ -101,14 +92,39 @@ def convert(path: pathlib.Path, to: str) -> dict:
         history[f"{group}_name"] = renamed(history[f"{group}_name"], group, to)
     adam = state.get("last_optimizer_state")  # missing with --no-save-optimizer-state
     if adam and cfg.optimizer._name in NAMES["optimizer"][0]:  # the history may name fp16's wrapper
-        # Moments are the same; torch's fused Adam is asked for in a group's options, and counts updates in a tensor.
-        for group in adam["param_groups"]:
-            group["fused"] = to == OURS
-            for moments in adam["state"].values():
-                moments.setdefault("step", group.get("step"))  # apex's Adam, which fairseq prefers, counts them there
-                if to == STOCK:
-                    moments["step"] = int(moments["step"])
+        convert_adam(adam, to)
     return state
+
+
+def refuse_parts(path: pathlib.Path, options: Mapping) -> None:
+    """Raises InputError if `options` of a model of ours give it a part that fairseq's Transformer lacks."""
+    for name in VariantConfig.__annotations__:
+        plain = getattr(VariantConfig, name)
+        if name not in WITHOUT_EFFECT and options.get(name, plain) != plain:
+            reason = f"{path} has {flag(name)} {options[name]}, which fairseq's {STOCK} lacks"
+            raise InputError(f"{reason}: translate with nmt-translate instead")
+
+
+def rename_groups(cfg: DictConfig, to: str) -> None:
+    """Gives model, task, criterion and optimizer the names that they have in the family `to`."""
+    for name in ("arch", "_name"):
+        if getattr(cfg.model, name, None):
+            setattr(cfg.model, name, ARCHITECTURES[to])
+    for group in NAMES:
+        if cfg.get(group) is not None:
+            cfg[group]._name = renamed(cfg[group]._name, group, to)
+            if not OmegaConf.is_config(cfg.model):  # fairseq-train keeps all options there, too
+                setattr(cfg.model, group, cfg[group]._name)
+
+
+def convert_adam(state: dict, to: str) -> None:
+    """The moments stay; torch's fused Adam is asked for in a group's options, and counts updates in a tensor."""
+    for group in state["param_groups"]:
+        group["fused"] = to == OURS
+        for moments in state["state"].values():
+            moments.setdefault("step", group.get("step"))  # apex's Adam, which fairseq prefers, counts them there
+            if to == STOCK:
+                moments["step"] = int(moments["step"])
 
 
 @exit_in_one_line("nmt-convert-checkpoint")

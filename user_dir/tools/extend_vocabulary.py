@@ -75,6 +75,11 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
         model[name] = known[0]
 
 
+def task_of(data: pathlib.Path, source: str | None, target: str | None) -> CheckedTranslationTask:
+    cfg = CheckedTranslationConfig(data=str(data), source_lang=source, target_lang=target)
+    return CheckedTranslationTask.setup_task(cfg)
+
+
 @exit_in_one_line("nmt-extend-vocabulary")
 def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-extend-vocabulary", __doc__)
@@ -90,24 +95,22 @@ def main(arguments: list[str] | None = None) -> None:
     refuse_output(args.output, [args.checkpoint])
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     state = without_training_state(load(args.checkpoint))
-    trained = saved_options(state, "task")
-    languages = {name: trained.get(name) for name in ("source_lang", "target_lang")}
-    tasks = []
-    for folder in (args.data, args.old or data_of([args.checkpoint], " (--old)")):
-        tasks.append(CheckedTranslationTask.setup_task(CheckedTranslationConfig(data=str(folder), **languages)))
-        languages = {name: getattr(tasks[0].cfg, name) for name in languages}
-    tasks[1].load_state_dict(state["task_state"])
-    new, old = ([task.source_dictionary, task.target_dictionary] for task in tasks)
+    trained, old_data = saved_options(state, "task"), args.old or data_of([args.checkpoint], " (--old)")
+    task = task_of(args.data, trained.get("source_lang"), trained.get("target_lang"))
+    languages = task.cfg.source_lang, task.cfg.target_lang
+    old_task = task_of(old_data, *languages)
+    old_task.load_state_dict(state["task_state"])
+    old, new = ([of.source_dictionary, of.target_dictionary] for of in (old_task, task))
     added = [*map(new_words, old, new)]
     if not any(added):
         raise InputError(f"{args.data} has the dictionaries of {args.checkpoint}: train it further as it is")
     extend(state["model"], [*map(len, old)], added, args.seed)
-    state["task_state"] = tasks[0].state_dict()
+    state["task_state"] = task.state_dict()
     for group in ("task", "model"):  # fairseq-train keeps the data's place among both
         if "data" in saved_options(state, group):
             saved_options(state, group)["data"] = str(args.data)
     write(args.output, lambda partial: save(state, partial), [args.checkpoint])
-    more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages.values()))
+    more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages))
     print(f"{args.output}: {args.checkpoint} with {more}")
 
 

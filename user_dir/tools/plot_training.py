@@ -55,8 +55,8 @@ def curve(points: dict[int, dict[str, float]], name: str, against: str) -> tuple
     return [x for x, _ in pairs], [y for _, y in pairs]
 
 
-def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: str):
-    """The figure: a panel for each value that is asked for, or for each of TITLES that any log has.
+def values_of(logs: list[dict], names: list[str], asked: list[str] | None, against: str) -> list[str]:
+    """The values that are asked for, or those of TITLES that any log has.
 
     Raises:
         InputError: if no log has one that is asked for, or any, or a log has none of them
@@ -72,6 +72,12 @@ def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: s
     if not all(found):  # an old record has no time
         lacking = ", ".join(dict.fromkeys(name for name, of_log in zip(names, found) if not of_log))
         raise InputError(f"{lacking}: no {', '.join(shown)} over {against}: omit them, or choose another --against")
+    return shown
+
+
+def draw(logs: list[dict], names: list[str], asked: list[str] | None, against: str):
+    """The figure: a panel for each of `values_of`, which raises InputError."""
+    shown = values_of(logs, names, asked, against)
     columns = len(shown) if len(shown) < 4 else -(-len(shown) // 2)
     lines = -(-len(shown) // columns)
     figure = new_figure(5.5 * columns, 3.8 * lines)

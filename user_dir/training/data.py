@@ -4,6 +4,7 @@ If data and dictionary do not match, or no sentence fits into a batch, fairseq's
 thread and names no file. If a held-out sentence is too long, its error comes after the first epoch.
 """
 
+import itertools
 import pathlib
 import re
 import struct
@@ -17,6 +18,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from fairseq.utils import split_paths
 
 from ..errors import InputError
+
+NAME_DATA = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
 
 
 def sample(pairs: int, size: int) -> np.ndarray:
@@ -58,32 +61,37 @@ def refuse_folder(task_cfg) -> None:
     Raises:
         InputError: says what to change
     """
-    remedy = "name the folder data-bin that data-prep/prepare.py or fairseq-preprocess wrote"
     if task_cfg.data is None:  # fairseq-hydra-train asks for none
-        raise InputError(f"task.data is not given: {remedy}")
+        raise InputError(f"task.data is not given: {NAME_DATA}")
     folder, *others = map(pathlib.Path, split_paths(task_cfg.data))
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: {remedy}")
-    pair = task_cfg.source_lang, task_cfg.target_lang
-    if not all(pair):
-        pairs = {its for file in folder.glob("*.*-*.*.idx") if (its := file.name.split(".")[1]).count("-") == 1}
-        if len(pairs) > 1:  # fairseq would take the one that the file system lists first
-            remedy = "give the languages by --source-lang and --target-lang"
-            raise InputError(f"{folder} has data of {' and '.join(sorted(pairs))}: {remedy}")
-        given, pair = pair, infer_language_pair(str(folder))
-        if not all(pair):
-            raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {remedy}")
-        if any(mine not in (None, its) for mine, its in zip(given, pair)):  # fairseq would not read it
-            raise InputError(f"{folder} has data of {'-'.join(pair)}: give both --source-lang and --target-lang")
-    names = [f"dict.{language}.txt" for language in pair]
+        raise InputError(f"there is no folder {folder}: {NAME_DATA}")
+    names = [f"dict.{language}.txt" for language in languages(folder, task_cfg)]
     if missing := [name for name in names if not (folder / name).is_file()]:
         remedy = "prepare the data again, or give the languages by --source-lang and --target-lang"
         raise InputError(f"{folder} has no {' and no '.join(missing)}: {remedy}")
-    for other in others:  # fairseq reads no dictionary of theirs
-        for mine, its in ((folder / name, other / name) for name in names):
-            if its.is_file() and words(mine)[: len(theirs := words(its))] != theirs:  # the first one may have more
-                remedy = f"prepare its data with --like {folder.parent} (or fairseq-preprocess --srcdict and --tgtdict)"
-                raise InputError(f"{its} has other words than {mine}: {remedy}")
+    for other, name in itertools.product(others, names):  # fairseq reads no dictionary of the others
+        mine, its = folder / name, other / name
+        if its.is_file() and words(mine)[: len(theirs := words(its))] != theirs:  # the first one may have more
+            remedy = f"prepare its data with --like {folder.parent} (or fairseq-preprocess --srcdict and --tgtdict)"
+            raise InputError(f"{its} has other words than {mine}: {remedy}")
+
+
+def languages(folder: pathlib.Path, task_cfg) -> tuple[str, str]:
+    """Source and target as given, or else those of the data in `folder`; raises InputError unless it has one pair."""
+    given = task_cfg.source_lang, task_cfg.target_lang
+    if all(given):
+        return given
+    pairs = {pair for file in folder.glob("*.*-*.*.idx") if (pair := file.name.split(".")[1]).count("-") == 1}
+    if len(pairs) > 1:  # fairseq would take the one that the file system lists first
+        remedy = "give the languages by --source-lang and --target-lang"
+        raise InputError(f"{folder} has data of {' and '.join(sorted(pairs))}: {remedy}")
+    found = infer_language_pair(str(folder))
+    if not all(found):
+        raise InputError(f"{folder} has no data (PART.SOURCE-TARGET.LANGUAGE.idx): {NAME_DATA}")
+    if any(mine not in (None, its) for mine, its in zip(given, found)):  # fairseq would not read it
+        raise InputError(f"{folder} has data of {'-'.join(found)}: give both --source-lang and --target-lang")
+    return tuple(found)
 
 
 def words(dictionary: pathlib.Path) -> list[bytes]:

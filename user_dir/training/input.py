@@ -27,7 +27,7 @@ from ..checkpoints.trusted import as_dict
 from ..config import CHOICES, EMBEDDINGS, PARTS, VariantConfig
 from ..errors import InputError, flag
 from ..preparation import CONTINUED
-from .data import batch_fault, data_fault, data_sets, parts_of, validation_fault
+from .data import DataSide, batch_fault, data_fault, data_sets, parts_of, validation_fault
 from .last_checkpoint import chosen
 
 logger = logging.getLogger(__name__)
@@ -75,11 +75,7 @@ def data_faults(options, task) -> list[str]:
     ]
     trained, held_out = ([*data_sets(parts, task)] for parts in (training, validation))
     for folder, part in training:
-        sets = {data.part for data in trained if data.path.parent == folder}
-        counted = (f"{part}{number or ''}" for number in itertools.count())
-        for name in sorted(sets.difference(itertools.takewhile(sets.__contains__, counted))):
-            logger.warning(f"{folder}: {name} is not read, because fairseq counts {part}, {part}1, {part}2, …")
-            trained = [data for data in trained if (data.path.parent, data.part) != (folder, name)]
+        trained = counted(trained, folder, part)
     if not options.combine_valid_subsets:
         held_out = [data for data in held_out if (data.path.parent, data.part) in validation]
     for data in trained + held_out:  # a further set in one language fairseq overlooks, or fails at without a word
@@ -91,6 +87,16 @@ def data_faults(options, task) -> list[str]:
         return [f"{'; '.join(dict.fromkeys(faults))}: prepare the data again"]
     faults = [fault for data in trained if (fault := batch_fault(data, options, task.cfg))][:1]
     return faults + [fault for data in held_out if (fault := validation_fault(data, options, task.cfg))][:1]
+
+
+def counted(trained: list[DataSide], folder: pathlib.Path, part: str) -> list[DataSide]:
+    """`trained` without the sets of `folder` that fairseq does not read, as after a gap; warns of each."""
+    sets = {data.part for data in trained if data.path.parent == folder}
+    read = itertools.takewhile(sets.__contains__, (f"{part}{number or ''}" for number in itertools.count()))
+    overlooked = sets.difference(read)
+    for name in sorted(overlooked):
+        logger.warning(f"{folder}: {name} is not read, because fairseq counts {part}, {part}1, {part}2, …")
+    return [data for data in trained if data.path.parent != folder or data.part not in overlooked]
 
 
 def learning_faults(options) -> Iterator[str]:
@@ -195,31 +201,40 @@ def unusable(options, task_cfg) -> Iterator[str]:
 
 
 def file_faults(options, model_options, task) -> Iterator[str]:
-    """Yields the files that are missing, and those of embeddings that fairseq would not read, or not as expected."""
-    read = {name: getattr(model_options, name, None) for name in EMBEDDINGS}
-    read["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
-    missing = {name: path for name, path in read.items() if path and not pathlib.Path(path).is_file()}
-    yield from (f"{flag(name)}: there is no file {path}: name another, or omit it" for name, path in missing.items())
+    """Yields the files that are missing, and those that fairseq would not read, or not as expected."""
+    given = {name: getattr(model_options, name, None) for name in EMBEDDINGS}  # hydra's have only what was given
+    given["ema_seed_model"] = options.ema_seed_model if options.store_ema else None
+    for name, path in given.items():
+        if not path:
+            continue
+        if not pathlib.Path(path).is_file():
+            yield f"{flag(name)}: there is no file {path}: name another, or omit it"
+        elif name == "ema_seed_model":
+            yield from seed_faults(pathlib.Path(path))
+        else:
+            dictionary = task.source_dictionary if name == "encoder_embed_path" else task.target_dictionary
+            yield from embedding_faults(name, path, getattr(model_options, EMBEDDINGS[name], None), dictionary)
+
+
+def seed_faults(path: pathlib.Path) -> Iterator[str]:
     try:
-        if (seed := read["ema_seed_model"]) and "ema_seed_model" not in missing:
-            if "ema" not in load(pathlib.Path(seed)).get("extra_state", {}):
-                raise InputError(f"{seed} has no moving average")
+        if "ema" not in load(path).get("extra_state", {}):
+            raise InputError(f"{path} has no moving average")
     except InputError as error:
         yield f"--ema-seed-model: {error}: name a checkpoint of a training with --store-ema"
-    for name, width in EMBEDDINGS.items():
-        path, wanted = read[name], getattr(model_options, width, None)  # hydra's have only what was given
-        if not path or name in missing:
-            continue
-        dictionary = task.source_dictionary if name == "encoder_embed_path" else task.target_dictionary
-        with open(path, encoding="utf-8", errors="replace") as file:
-            counts, first = next(file, "").split(), next(file, "")
-            found = len(first.split()) - 1
-            if len(counts) != 2:
-                yield f"{flag(name)} {path}: fairseq skips the first line: begin it with the line WORDS WIDTH"
-            elif found != wanted is not None:
-                yield f"{flag(name)} {path} has vectors of {found} numbers: give {flag(width)} {found}"
-            elif not any(line.partition(" ")[0] in dictionary.indices for line in itertools.chain([first], file)):
-                yield f"{flag(name)} {path} has no word of the dictionary: give vectors of its subwords, or omit it"
+
+
+def embedding_faults(name: str, path: str, width: int | None, dictionary: Dictionary) -> Iterator[str]:
+    """`name` is one of EMBEDDINGS; `width` is that of the model, None if it was not given."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        counts, first = next(file, "").split(), next(file, "")
+        found = len(first.split()) - 1
+        if len(counts) != 2:
+            yield f"{flag(name)} {path}: fairseq skips the first line: begin it with the line WORDS WIDTH"
+        elif found != width is not None:
+            yield f"{flag(name)} {path} has vectors of {found} numbers: give {flag(EMBEDDINGS[name])} {found}"
+        elif not any(line.partition(" ")[0] in dictionary.indices for line in itertools.chain([first], file)):
+            yield f"{flag(name)} {path} has no word of the dictionary: give vectors of its subwords, or omit it"
 
 
 def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str]:

@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 import zipfile
+from collections.abc import Sized
 from typing import BinaryIO, NamedTuple
 
 from torch import distributed
@@ -165,9 +166,7 @@ def batches_of(path: pathlib.Path) -> Batches | None:
 def convert_position(now: Batches, before: Batches, task) -> None:
     """Converts a position in an epoch, counted in the batches `before`, when `task` loads it for those of `now`.
 
-    If the batches done are not whole updates of all processes, a few of them are used again. With batches of another
-    size, about as many pairs count as done. The checkpoint does not change: the position is converted when
-    fairseq passes it to the iterator.
+    The checkpoint does not change: the position is converted when fairseq passes it to the iterator.
     """
     build = task.get_batch_iterator
 
@@ -176,22 +175,31 @@ def convert_position(now: Batches, before: Batches, task) -> None:
         load_state = iterator.load_state_dict
 
         def load_state_dict(state):
-            passed = state["iterations_in_epoch"] * before.processes
-            done = f"{before.processes} processes trained up to batch {passed} of an epoch"
-            resized = (now.pairs, now.tokens) != (before.pairs, before.tokens)
-            size = "another size" if resized else "the same size"
-            logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
-            if resized:
-                sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
-                was, is_now = next((both for both in sizes if all(both) and len({*both}) > 1), (1, 1))
-                passed = min(passed * was // is_now, (len(iterator) - 1) * now.processes)
             task.get_batch_iterator = build  # once: an iterator may serve all epochs
             del iterator.load_state_dict
-            # In the middle of an update fairseq may omit the epoch's last one, and then repeats the epoch.
-            whole = now.passes[min(state["epoch"], len(now.passes)) - 1]
-            load_state({**state, "iterations_in_epoch": passed // now.processes // whole * whole})
+            load_state({**state, "iterations_in_epoch": position(state, now, before, iterator)})
 
         iterator.load_state_dict = load_state_dict
         return iterator
 
     task.get_batch_iterator = get_batch_iterator
+
+
+def position(state: dict, now: Batches, before: Batches, epoch: Sized) -> int:
+    """How many batches `now` each process has done of the `epoch`, by a checkpoint's `state`, which counts `before`'s.
+
+    If the batches done are not whole updates of all processes, a few of them are used again. With batches of another
+    size, about as many pairs count as done.
+    """
+    passed = state["iterations_in_epoch"] * before.processes
+    done = f"{before.processes} processes trained up to batch {passed} of an epoch"
+    resized = (now.pairs, now.tokens) != (before.pairs, before.tokens)
+    size = "another size" if resized else "the same size"
+    logger.warning(f"{done}; now {now.processes} continue, with batches of {size}")
+    if resized:
+        sizes = ((before.pairs, now.pairs), (before.tokens, now.tokens))
+        was, is_now = next((both for both in sizes if all(both) and len({*both}) > 1), (1, 1))
+        passed = min(passed * was // is_now, (len(epoch) - 1) * now.processes)
+    # In the middle of an update fairseq may omit the epoch's last one, and then repeats the epoch.
+    whole = now.passes[min(state["epoch"], len(now.passes)) - 1]
+    return passed // now.processes // whole * whole

@@ -80,11 +80,6 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
         InputError: if segments are missing, duplicated or left in subwords, or there is no reference
     """
     lines = read_lines(path)
-    detokenise = detokeniser(language)
-
-    def plain(text: str) -> str:
-        return detokenise(text) if tokenised else text
-
     found = segments(path, lines)
     if not found["H"] and not found["D"]:
         if references is None:
@@ -96,13 +91,10 @@ def read_run(path: pathlib.Path, references: list[str] | None, language: str, to
         found = {"D": dict(enumerate(lines)), "H": {}, "T": {}}
     hypotheses = in_order(path, found["H"] or found["D"], references and len(references))
     detokenised = in_order(path, found["D"], len(hypotheses)) if found["D"] else hypotheses
-    for segment, text in enumerate(hypotheses):
-        expected = references[segment] if references else ""  # which may have them as text, such as "@@ -1,3"
-        if SUBWORDS.search(text) and not SUBWORDS.search(expected):
-            remedy = "translate with --remove-bpe (or --remove-bpe sentencepiece), or join nmt-translate's with sed"
-            raise InputError(f"{path}: segment {segment} is in subwords ({text[:40]} …): {remedy}")
+    refuse_subwords(path, hypotheses, references)
     if tokenised is None:
         tokenised = bool(found["H"]) and detokenised == hypotheses
+    plain = detokeniser(language) if tokenised else str
     printed = None
     if found["T"]:  # as fairseq's --eval-bleu does: tokenisers would find pieces of <<unk>> in a hypothesis's <unk>
         printed = [text.replace("<<unk>>", "UNKNOWNTOKENINREF") for text in in_order(path, found["T"], len(hypotheses))]
@@ -119,6 +111,15 @@ def refuse_nbest(path: pathlib.Path, lines: list[str]) -> None:
     """Raises InputError if all `lines` are of nmt-translate --nbest."""
     if all(NBEST.match(line) for line in lines):
         raise InputError(f"{path} is output of nmt-translate --nbest: translate without this option")
+
+
+def refuse_subwords(path: pathlib.Path, hypotheses: list[str], references: list[str] | None) -> None:
+    """Raises InputError if one of `hypotheses` is in subwords, and its reference has no such marks as text."""
+    for segment, text in enumerate(hypotheses):
+        expected = references[segment] if references else ""  # which may have them as text, such as "@@ -1,3"
+        if SUBWORDS.search(text) and not SUBWORDS.search(expected):
+            remedy = "translate with --remove-bpe (or --remove-bpe sentencepiece), or join nmt-translate's with sed"
+            raise InputError(f"{path}: segment {segment} is in subwords ({text[:40]} …): {remedy}")
 
 
 def alike(one: str, other: str) -> bool:
