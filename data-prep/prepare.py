@@ -139,6 +139,14 @@ def check(options: argparse.Namespace) -> None:
     for name in ("source_lang", "target_lang", "output"):
         if not getattr(options, name):
             raise PreparationError(f"--{name.replace('_', '-')} is missing: add it")
+    check_languages(options)
+    if options.like and options.like.resolve() == options.output.resolve():
+        raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
+    check_texts(options)
+
+
+def check_languages(options: argparse.Namespace) -> None:
+    """Raises a PreparationError unless these are codes of two languages, which Moses knows where it has to."""
     by_moses = not (options.pretokenised or options.like)
     for code in (options.source_lang, options.target_lang):
         if not re.fullmatch(r"[a-z]+(_[A-Za-z0-9]+)*", code):  # Moses would use the rules of English for FR
@@ -151,10 +159,12 @@ def check(options: argparse.Namespace) -> None:
             raise PreparationError(f"Moses has no rules for {code} and would use those of English; give {remedy}")
         if by_moses and code in SHORTER:
             raise PreparationError(f"Moses knows {SHORTER[code]}, and has no rules for {code}; give {SHORTER[code]}")
-    if options.like and options.like.resolve() == options.output.resolve():
-        raise PreparationError(f"--output {options.output} is the folder of --like; choose another")
     if options.source_lang == options.target_lang:
         raise PreparationError(f"source and target language are both {options.source_lang}; give two languages")
+
+
+def check_texts(options: argparse.Namespace) -> None:
+    """Raises a PreparationError if one of the texts would be replaced, or the two of a part are exchanged."""
     own = {(options.output / stage).resolve() for stage in ORDER}
     endings = [f".{options.target_lang}", f".{options.source_lang}"]
     for part in corpora.PARTS:

@@ -53,7 +53,8 @@ def commit() -> str:
 
 def begin(run: pathlib.Path, data: pathlib.Path, command: list[str]) -> None:
     """Appends a line to the starts of the run, which all have the same binarised `data`."""
-    corpus, starts = digest(data) if data.is_dir() else None, starts_of(run)
+    corpus = digest(data) if data.is_dir() else None
+    starts = starts_of(run)
     if corpus and any((start.get("corpus") or corpus) != corpus for start in starts):
         sys.exit(f"{data} has changed since {run} began: remove {run}, or name another folder: OUTPUT=...")
     if corpus and corpus != (os.environ.get("DATA_SHA256") or corpus):  # train.py's
@@ -183,13 +184,12 @@ def record(run: pathlib.Path) -> dict:
         if any(start.get(name, trained.get(name)) != trained.get(name) for start in earlier)
     }
     checksum = next((start["corpus"] for start in starts if start.get("corpus")), None)  # all starts have one corpus
-    seed, precision = re.findall(r"--seed[ =](\d+)", shlex.join(options)), run / "precision"
-    of_fairseq = [word.lstrip("-") for word in options if word in ("--fp16", "--memory-efficient-fp16", "--amp")]
+    seed = re.findall(r"--seed[ =](\d+)", shlex.join(options))
     return {
         "corpus": {"data": data, "sha256": checksum or digest(PROJECT / data / "data-bin")},
         "command": trained["command"],
         "options": shlex.join(options),
-        "precision": (of_fairseq or [precision.read_text().strip() if precision.exists() else "off"])[0],
+        "precision": precision_of(run, options),
         "seed": int(seed[-1]) if seed else 1,
         "commits": list(dict.fromkeys(start["commit"] for start in starts)),
         "begun": starts[0]["begun"],
@@ -201,6 +201,15 @@ def record(run: pathlib.Path) -> dict:
         **({} if (run / "trained").exists() else {"ended": "not yet: it was scored before its end"}),
         "scores": scores(run),
     }
+
+
+def precision_of(run: pathlib.Path, options: list[str]) -> str:
+    """fairseq's, if the training has one of its options, else the one of --autocast that the recipe has chosen."""
+    for word in options:
+        if word in ("--fp16", "--memory-efficient-fp16", "--amp"):
+            return word.lstrip("-")
+    precision = run / "precision"
+    return precision.read_text().strip() if precision.exists() else "off"
 
 
 def end(run: pathlib.Path) -> None:

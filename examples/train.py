@@ -74,6 +74,15 @@ def erase(line: str) -> str:
     return f"\x1b[{rows}A" * (rows > 0) + "\r\x1b[J"
 
 
+def visible_gpus() -> list[str]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        import torch  # for a second
+
+        visible = ",".join(map(str, range(torch.cuda.device_count())))
+    return visible.split(",")
+
+
 def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> int:
     """Returns the number of failures. Ctrl-C, SIGTERM and SIGHUP end the running trainings and this command."""
     running: list[Running] = []
@@ -85,13 +94,7 @@ def train(waiting: list[Training], jobs: int, mirror: pathlib.Path | None) -> in
     count, failed, shown, line = len(waiting), 0, 0.0, ""
     terminal = sys.stdout.isatty()  # there a report replaces the one before it
     end, seconds = ("", 3) if terminal else ("\n", 60)
-    gpus = []  # over which trainings with one each are spread
-    if os.environ.get("GPUS") == "1":
-        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
-            import torch  # for a second
-
-            visible = ",".join(map(str, range(torch.cuda.device_count())))
-        gpus = visible.split(",")
+    gpus = visible_gpus() if os.environ.get("GPUS") == "1" else []  # over which trainings with one each are spread
     try:
         while waiting or running:
             if stop:

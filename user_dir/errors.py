@@ -99,22 +99,34 @@ def report_input_errors_in_one_line() -> None:
     previous_hook = sys.excepthook
 
     def hook(kind, error, trace):
-        name, said, ours = kind.__name__, str(error), isinstance(error, InputError)
-        last_trace = said.rpartition("Traceback (most recent call last)")[2]  # its cause's comes first
-        if name == "ProcessRaisedException" and (end := re.search(r"\n([\w.]+): (.*)", last_trace, re.DOTALL)):
-            name, said, ours = end[1].rpartition(".")[2], end[2], end[1].startswith(f"{__package__}.")
-        elif not ours and isinstance(error.__context__, FloatingPointError):  # fairseq's NaN detector has failed on it
-            name, said = "FloatingPointError", str(error.__context__)
-        if ours:
-            message = said
-        elif name == "ValueError" and said.startswith("--finetune-from-model"):
-            message = said.partition(": {")[0]  # the whole configuration follows
-        elif isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
-            message = f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
-        elif lines := [line for of, words, line in LINES if name == getattr(of, "__name__", of) and words in said]:
-            message = lines[0].format(said)
+        message = message_of(error, trace)
+        if message is None:
+            previous_hook(kind, error, trace)
         else:
-            return previous_hook(kind, error, trace)
-        print(one_line(message), file=sys.stderr)
+            print(one_line(message), file=sys.stderr)
 
     sys.excepthook = hook
+
+
+def message_of(error: BaseException, trace) -> str | None:
+    """The message that replaces `error` and its traceback; None if it is neither an InputError nor a known one."""
+    name, said, ours = original(error)
+    if ours:
+        return said
+    if name == "ValueError" and said.startswith("--finetune-from-model"):
+        return said.partition(": {")[0]  # the whole configuration follows
+    if isinstance(error, OSError) and "verify_checkpoint_directory" in "".join(traceback.format_tb(trace)):
+        return f"--save-dir: {error.strerror}: '{error.filename}': name another folder"
+    lines = (line for of, words, line in LINES if name == getattr(of, "__name__", of) and words in said)
+    return next((line.format(said) for line in lines), None)
+
+
+def original(error: BaseException) -> tuple[str, str, bool]:
+    """The class and message of `error`, or of the one that has led to it, and whether that is an InputError."""
+    name, said, ours = type(error).__name__, str(error), isinstance(error, InputError)
+    last_trace = said.rpartition("Traceback (most recent call last)")[2]  # its cause's comes first
+    if name == "ProcessRaisedException" and (end := re.search(r"\n([\w.]+): (.*)", last_trace, re.DOTALL)):
+        return end[1].rpartition(".")[2], end[2], end[1].startswith(f"{__package__}.")
+    if not ours and isinstance(error.__context__, FloatingPointError):  # fairseq's NaN detector has failed on it
+        return "FloatingPointError", str(error.__context__), False
+    return name, said, ours

@@ -183,28 +183,34 @@ class PreparedText:
         """
         from sentencex import segment
 
-        sentences, unfinished, letters, opened = [], "", None, ""
+        sentences, unfinished, letters, opened = [], "", False, ""
         for part in segment(self.language, tidied(text)):
             part, opened = opened + part, ""
             if mark := re.search(r"(?<=\s)['”’]+$", part):  # of the next sentence: ”Kom!”, ’s Avonds
                 part, opened = part[: mark.start()], mark[0]
-            before = sentences[-1][-99:] if sentences and not unfinished else ""  # a long one takes no longer
-            ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
-            numbered = part[0].isdigit() and not self.before_numbers.isdisjoint(before.split()[-1:])
-            within = part[0].isalnum() and re.search(r"[\w\u0900-\u0dff][.,՜]$", before)  # also कि.मी.
-            if ordinal or numbered or within:
-                unfinished = letters = sentences.pop()
+            if sentences and not unfinished and self.continues(sentences[-1][-99:], part):
+                unfinished, letters = sentences.pop(), True
             unfinished += part
-            letters = letters or LETTER.match(part)
-            last = unfinished[-99:].split()[-4:]  # abbreviations have up to four words, such as spol. s r. o.
-            ends = [" ".join(last[number:]) for number in range(len(last))]
-            if letters and self.abbreviations.isdisjoint(ends):
+            letters = letters or bool(LETTER.match(part))
+            if letters and not self.abbreviated(unfinished[-99:]):  # a long sentence takes no longer
                 sentences.append(unfinished)
-                unfinished, letters = "", None
+                unfinished, letters = "", False
         unfinished += opened
         if sentences and not letters:
             unfinished = sentences.pop() + unfinished
         return [*sentences, unfinished] if unfinished else sentences
+
+    def continues(self, before: str, part: str) -> bool:
+        """Whether the sentence that ends in `before` goes on with `part`, as after "5. " with maja, "ASP." with NET."""
+        ordinal = part[0].islower() and re.search(r"(\d|\b[IVXLC]{2,})\. $", before)
+        numbered = part[0].isdigit() and not self.before_numbers.isdisjoint(before.split()[-1:])
+        within = part[0].isalnum() and re.search(r"[\w\u0900-\u0dff][.,՜]$", before)  # also कि.मी.
+        return bool(ordinal or numbered or within)
+
+    def abbreviated(self, text: str) -> bool:
+        """Whether `text` ends in one of Moses' abbreviations, which have up to four words, such as spol. s r. o."""
+        last = text.split()[-4:]
+        return not self.abbreviations.isdisjoint(" ".join(last[number:]) for number in range(len(last)))
 
     def encode(self, text: str) -> str:
         """Subwords separated by spaces, as in the files that data-prep leaves in bpe/."""

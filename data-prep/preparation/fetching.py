@@ -1,5 +1,6 @@
 """Downloads the files of a corpus once, resumably, and verifies their checksums; or takes them from a mirror."""
 
+import functools
 import gzip
 import hashlib
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,17 +41,22 @@ class Remote:
 
 def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
     """The local file, verified: from the mirror folder if there is one, else from the cache, else downloaded."""
-    unverified = hashlib.sha256(remote.url.encode()).hexdigest()  # of a file whose checksum is not known yet
-    key, compressed = remote.sha256 or unverified, None
-    if mirror is not None:
-        file, compressed = mirror / remote.name, mirror / f"{remote.name}.gz"
-        if file.is_file():
-            verify(file, remote)
-            return file
-        if not compressed.is_file():
-            place = remote.url or f"package {remote.package}"
-            raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
-        key = sha256(compressed)
+    if mirror is None:
+        by_url = hashlib.sha256(remote.url.encode()).hexdigest()  # for a file whose checksum is not known yet
+        unverified = cache / by_url[:16] / remote.name
+        return cached(cache, remote.sha256 or by_url, remote, functools.partial(download_verified, remote, unverified))
+    file, compressed = mirror / remote.name, mirror / f"{remote.name}.gz"
+    if file.is_file():
+        verify(file, remote)
+        return file
+    if not compressed.is_file():
+        place = remote.url or f"package {remote.package}"
+        raise PreparationError(f"{mirror}: has no file {remote.name}; put it there ({place}), or omit --mirror")
+    return cached(cache, sha256(compressed), remote, functools.partial(decompress_verified, compressed, remote))
+
+
+def cached(cache: Path, key: str, remote: Remote, bring: Callable[[Path], None]) -> Path:
+    """The file in the cache's folder for `key`, verified; `bring` writes it, and verifies it first, where it is not."""
     file = cache / key[:16] / remote.name
     if not file.is_file():
         try:
@@ -59,14 +66,13 @@ def fetch(remote: Remote, cache: Path, mirror: Path | None) -> Path:
             raise PreparationError(f"{cache}: downloads cannot be kept there ({error.strerror}); {remedy}") from None
         with locked(file.with_name(f"{file.name}.lock"), str(file)):
             if not file.is_file():  # another process may have brought it meanwhile
-                if not compressed and (known := cache / unverified[:16] / remote.name).is_file():
-                    known.replace(file.with_name(f"{file.name}.partial"))  # to be verified; the rest is fetched
-                return decompress_verified(compressed, remote, file) if compressed else download_verified(remote, file)
+                bring(file)
+                return file
     verify(file, remote)
     return file
 
 
-def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
+def decompress_verified(compressed: Path, remote: Remote, file: Path) -> None:
     """Decompresses a mirror's file and verifies it."""
     partial = file.with_name(file.name + ".partial")
     try:
@@ -76,12 +82,13 @@ def decompress_verified(compressed: Path, remote: Remote, file: Path) -> Path:
         os.replace(partial, file)
     finally:
         partial.unlink(missing_ok=True)
-    return file
 
 
-def download_verified(remote: Remote, file: Path) -> Path:
-    """Downloads the file, or the rest of it after an earlier attempt, and verifies it."""
+def download_verified(remote: Remote, unverified: Path, file: Path) -> None:
+    """Downloads the file, or the rest of it after an earlier attempt, which may be `unverified`, and verifies it."""
     partial = file.with_name(file.name + ".partial")
+    if unverified.is_file():
+        unverified.replace(partial)
     missing = remote.bytes - arrived(partial)
     if shutil.disk_usage(file.parent).free < missing:
         raise PreparationError(f"{file}: no disk space for {missing:,} bytes; free some")
@@ -102,7 +109,6 @@ def download_verified(remote: Remote, file: Path) -> Path:
         partial.unlink()  # otherwise later attempts would resume the wrong file
         raise
     os.replace(partial, file)
-    return file
 
 
 def arrived(partial: Path) -> int:

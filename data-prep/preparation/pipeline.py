@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -196,51 +196,61 @@ class Preparation:
         """
         if self.like:
             self.warn_of_known_pairs()
-        train = {language: self.output / "clean" / f"train.{language}" for language in self.languages}
         # It takes seconds, and learning uses one core only; data_bin needs at most two for long.
         for _ in range(min(self.workers, 2)):
             self.pool.submit(exec, "import fairseq.data")
-        counts, files = {}, {}
+        counts, given = {}, {}
         for languages in [[language] for language in self.segmented] if self.separate_bpe else [self.languages]:
-            ending = f".{languages[0]}" if self.separate_bpe else ""
-            codes, vocabulary = folder / f"codes{ending}", folder / f"{VOCABULARY}{ending}"
-            texts = [train[language] for language in languages]
-            if self.like:
-                shutil.copyfile(self.like.codes(languages[0]), codes)
-                known = self.like.dictionary(languages[0])
-                new = subwords.unknown_pieces(texts, codes, known) if self.new_characters else {}
-                counts[vocabulary.name] = subwords.extend(known, new, vocabulary)
-            else:
-                counts[codes.name] = subwords.learn(texts, codes, self.bpe_operations)
-            given = (codes, vocabulary) if self.like else (codes,)
-            for text in texts:
-                counts[text.name] = map_file(self.pool, subwords.segment_lines, text, folder / text.name, *given)
-            if isinstance(self.source, OwnFiles) and not self.like:
-                pieces = subwords.count_words(folder / text.name for text in texts)
-                write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(pieces.items())))
-                given = (codes, vocabulary)
-            files |= dict.fromkeys(languages, given)
+            made, files = self.segment_training_texts(folder, languages)
+            counts |= made
+            given |= dict.fromkeys(languages, files)
         for language in self.languages:
             for part in PARTS:
                 name = f"{part}.{language}"
-                text = train[language] if part == "train" else self.output / "tok" / name
-                if language not in files:
+                text = self.output / ("clean" if part == "train" else "tok") / name
+                if language not in given:
                     counts[name] = write_lines(folder / name, read_lines(text))
                 elif part != "train":
-                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *files[language])
+                    counts[name] = map_file(self.pool, subwords.segment_lines, text, folder / name, *given[language])
         return counts
+
+    def segment_training_texts(self, folder: Path, languages: Sequence[str]) -> tuple[dict, list[Path]]:
+        """Learns or copies the codes that `languages` share, and splits their training texts into subwords.
+
+        Returns counts, and the files for the other parts: the codes, and the vocabulary if one limits the subwords.
+        """
+        ending = f".{languages[0]}" if self.separate_bpe else ""
+        codes, vocabulary = folder / f"codes{ending}", folder / f"{VOCABULARY}{ending}"
+        texts = [self.output / "clean" / f"train.{language}" for language in languages]
+        counts, given = {}, [codes]
+        if self.like:
+            shutil.copyfile(self.like.codes(languages[0]), codes)
+            known = self.like.dictionary(languages[0])
+            new = subwords.unknown_pieces(texts, codes, known) if self.new_characters else {}
+            counts[vocabulary.name] = subwords.extend(known, new, vocabulary)
+            given.append(vocabulary)
+        else:
+            counts[codes.name] = subwords.learn(texts, codes, self.bpe_operations)
+        for text in texts:
+            counts[text.name] = map_file(self.pool, subwords.segment_lines, text, folder / text.name, *given)
+        if isinstance(self.source, OwnFiles) and not self.like:
+            pieces = subwords.count_words(folder / text.name for text in texts)
+            write_lines(vocabulary, (f"{piece} {count}" for piece, count in sorted(pieces.items())))
+            given.append(vocabulary)
+        return counts, given
 
     def warn_of_known_pairs(self) -> None:
         """Warns of held-out pairs that share a sentence with the training text of `like`, whose models know it."""
-        files = [[self.output / f"raw/{part}.{language}" for language in self.languages] for part in PARTS[1:]]
-        held = [[[*map(folded, read_lines(file))] for file in sides] for sides in files]
-        known = []
-        for language, valid, test in zip(self.languages, *held):
+        held, known = {}, []
+        for part in PARTS[1:]:
+            files = [self.output / f"raw/{part}.{language}" for language in self.languages]
+            held[part] = [[*map(folded, read_lines(file))] for file in files]
+        for language, valid, test in zip(self.languages, *held.values()):
             earlier = self.like.folder / f"raw/train.{language}"  # may be missing beside a model of somebody else
             lines = progress(read_lines(earlier), f"bpe known {language}", unit=" lines") if earlier.is_file() else ()
             known.append({*valid, *test}.intersection(map(folded, lines)))
         remedy = "; give others with --valid and --test" if isinstance(self.source, OwnFiles) else ""
-        for part, sides in zip(PARTS[1:], held):
+        for part, sides in held.items():
             count = sum(any(text in texts for text, texts in zip(pair, known)) for pair in zip(*sides))
             if count:
                 shared = f"{count:,} of {len(sides[0]):,} {part} pairs share a sentence with the training text"

@@ -54,9 +54,9 @@ def linearised(path: Path) -> Iterator[tuple[str, str]]:
 
 def _fault(token: str, opened: list[list]) -> str | None:
     """Why the next token cannot stand there, if it cannot."""
-    inner = opened[-1] if opened else None
-    if inner is None:
+    if not opened:
         return None if token == "(" else f"{token} is outside all brackets"
+    inner = opened[-1]
     if token == ")":
         # The Berkeley parser writes (()) where it found no tree; it may stand beside trees.
         failed = not inner and len(opened) == 2 and opened[0][0] == ""

@@ -73,7 +73,8 @@ class SourceCache:
         if self.beams > 1 and len(order) == self.beams * len(self.k):
             return
         repeated = self.beams == 1 and len(order) == beam_size * len(self.k)  # after the first step of a search
-        beams, rows = beam_size if repeated else self.beams, order // self.beams  # rows of k
+        beams = beam_size if repeated else self.beams
+        rows = order // self.beams  # of k
         self.beams = beams if beams > 1 and stay_together(rows, beams, answers) else 1
         self.k, self.v, self.mask, self.words_first = (
             None if x is None else x.index_select(0, rows[:: self.beams])

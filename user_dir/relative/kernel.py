@@ -121,13 +121,14 @@ def all_blocks(q, k, mask, table_k, ctx, kept=()):
     h, batch, length, _ = q.shape
     pairs = SCORES * (1 if q.device.type == "cpu" else 32) // (min(length, QUERIES) * k.size(2))
     groups = itertools.product(slices(h, pairs // batch), slices(batch, pairs))
-    of_table = None if kept else products(q, table_k)  # [h, B, T, r]
+    each = itertools.product(groups, ctx.blocks)
+    if kept:
+        for (group, block), weights, dropped in zip(each, kept[::2], kept[1::2]):
+            yield group, block, weights, dropped
+        return
+    of_table = products(q, table_k)  # [h, B, T, r]
     generator = torch.Generator(q.device).manual_seed(ctx.seed) if ctx.dropout else None
-    kept = zip(kept[::2], kept[1::2])
-    for group, block in itertools.product(groups, ctx.blocks):
-        if of_kept := next(kept, None):
-            yield group, block, *of_kept
-            continue
+    for group, block in each:
         weights = torch.bmm(part(q, group, block.queries), part(k, group, block.seen).mT)  # [p, T', S']
         add_by_distance(weights, part(of_table, group, block.queries), block)
         if mask is not None:

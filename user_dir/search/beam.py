@@ -252,8 +252,8 @@ class Hypotheses:
 
     def complete(self, len_penalty: float) -> list[list[dict[str, Tensor]]]:
         """The complete hypotheses of each sentence, best first, in the form of fairseq's generator."""
-        ended = [hypothesis for sentence in self.ended for hypothesis in sentence]
-        steps, rows, scores = (np.array(part) for part in zip(*ended, strict=True))
+        ended = [(number, *one) for number, sentence in enumerate(self.ended) for one in sentence]
+        sentences, steps, rows, scores = (np.array(part) for part in zip(*ended, strict=True))
         tokens = np.full((len(ended), len(self.steps)), self.eos)
         sums = np.zeros(tokens.shape, dtype=np.float32)
         sums[np.arange(len(ended)), steps] = scores
@@ -264,17 +264,16 @@ class Hypotheses:
             rows[longer] = step.before[at]
         by_word = np.diff(sums, axis=1, prepend=np.float32(0))
         scores = scores / ((steps + 1.0) ** len_penalty).astype(np.float32)
-        numbers, nothing = iter(range(len(ended))), torch.empty(0)
-        return [
-            [
+        found, nothing = [[] for _ in self.ended], torch.empty(0)
+        for best in np.argsort(-scores, kind="stable"):
+            written = slice(steps[best] + 1)
+            found[sentences[best]].append(
                 {
-                    "tokens": torch.from_numpy(tokens[number, : steps[number] + 1]),
-                    "score": torch.tensor(scores[number]),
+                    "tokens": torch.from_numpy(tokens[best, written]),
+                    "score": torch.tensor(scores[best]),
                     "attention": nothing,
                     "alignment": nothing,
-                    "positional_scores": torch.from_numpy(by_word[number, : steps[number] + 1]),
+                    "positional_scores": torch.from_numpy(by_word[best, written]),
                 }
-                for number in sorted((next(numbers) for _ in sentence), key=scores.__getitem__, reverse=True)
-            ]
-            for sentence in self.ended
-        ]
+            )
+        return found

@@ -103,6 +103,30 @@ def difference(folder: pathlib.Path, checkpoint: pathlib.Path) -> str | None:
     return None
 
 
+def prepared_text(folder: pathlib.Path, facts: dict) -> PreparedText:
+    """The preparation of text with the files that `write_facts` copied into `folder`.
+
+    Raises:
+        InputError: if one is missing or malformed
+    """
+    prepared = preparation_of(folder / FACTS)
+    if prepared is None:
+        again = "export the checkpoint again, or tokenise the text yourself (--pretokenised)"
+        raise InputError(f"{folder} has no manifest.json of data-prep: {again}")
+    try:
+        return PreparedText(prepared, facts["source_lang"], facts["target_lang"])
+    except InputError as error:  # its remedy is for data-prep's folder
+        raise InputError(f"{folder} is damaged, {str(error).partition(': ')[0]}: {repair(folder)}") from error
+
+
+def threads() -> int:
+    """OMP_NUM_THREADS, of which the first number counts (2,1); without it, the cores that this process may use."""
+    given = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))
+    # Linux may allow it some of them only (taskset).
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return int(given[0] if given else 0) or cores
+
+
 class ExportedTranslator(TextTranslator):
     """A model in CTranslate2's form.
 
@@ -118,31 +142,20 @@ class ExportedTranslator(TextTranslator):
     def __init__(self, folder: str | pathlib.Path, *, pretokenised: bool = False, device: str | None = None) -> None:
         import ctranslate2
 
-        folder = pathlib.Path(folder)
-        facts = read_facts(folder)
+        self.folder = pathlib.Path(folder)
+        facts = read_facts(self.folder)
         self.source_lang, self.longest, self.kept = facts["source_lang"], facts["longest"], facts["search"]
         self.longest_output = facts["longest_output"]
-        prepared = None if pretokenised else preparation_of(folder / FACTS)
-        if not pretokenised and prepared is None:
-            again = "export the checkpoint again, or tokenise the text yourself (--pretokenised)"
-            raise InputError(f"{folder} has no manifest.json of data-prep: {again}")
-        try:
-            self.text = PreparedText(prepared, self.source_lang, facts["target_lang"]) if prepared else SplitText()
-        except InputError as error:  # its remedy is for data-prep's folder
-            raise InputError(f"{folder} is damaged, {str(error).partition(': ')[0]}: {repair(folder)}") from error
+        self.text = SplitText() if pretokenised else prepared_text(self.folder, facts)
         if self.text.natural and facts["characters"]:
             self.respell = Respelling(self.text, facts["characters"])
         kind, _, number = (device or "auto").partition(":")
-        self.folder = folder
         elsewhere = kind != "cpu" if device else ctranslate2.get_cuda_device_count() > 0
         self.remedy = ": use --device cpu" if elsewhere or number else ""  # a GPU's libraries load when it translates
-        with self.used(self.remedy or f": {repair(folder)}"):
-            threads = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # the first number of, say, 2,1
-            # Linux may allow this process some of the cores only (taskset).
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            workers = 1 if elsewhere else int(threads[0] if threads else 0) or cores
+        with self.used(self.remedy or f": {repair(self.folder)}"):
+            workers = 1 if elsewhere else threads()
             self.model = ctranslate2.Translator(
-                str(folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
+                str(self.folder), kind, device_index=int(number or 0), inter_threads=workers, intra_threads=1
             )
 
     @contextlib.contextmanager

@@ -65,14 +65,16 @@ def load_models(paths: list[pathlib.Path], data: pathlib.Path, **overrides):
     for path in paths:
         state = load(path)  # reports a damaged file
         told.append(state["task_state"])
-        directions.add(tuple(saved_options(state, "task").get(f"{side}_lang") for side in ("source", "target")))
+        direction = tuple(saved_options(state, "task").get(f"{side}_lang") for side in ("source", "target"))
+        if all(direction):
+            directions.add(direction)
         refuse_untrusted(path, state["cfg"], [tensor.numel() for tensor in state["model"].values()])
         if not isinstance(state["cfg"].get("generation"), dict):
             raise InputError(f"{path} lacks the generation options that fairseq saves: name another file")
-    if len({direction for direction in directions if all(direction)}) > 1:
+    if len(directions) > 1:
         raise InputError(f"{named} translate in different directions: name models of one")
     refuse_no_dictionaries(data)
-    if not any(map(all, directions)) and (prepared := preparation_of(data)):
+    if not directions and (prepared := preparation_of(data)):
         # fairseq would infer them from the names of binarised text, which a shared model does not have.
         overrides = dict(zip(("source_lang", "target_lang"), prepared.languages)) | overrides
     logging.getLogger("fairseq").setLevel(logging.WARNING)

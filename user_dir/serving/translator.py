@@ -96,10 +96,11 @@ class Translator(TextTranslator):
         """
         task = saved_options(load(path), "task")
         languages = task.get("source_lang"), task.get("target_lang")
-        source, target = languages = languages if all(languages) else prepared.languages
+        if not all(languages):
+            return prepared.languages
         if sorted(languages) != sorted(prepared.languages):
             reason = f"but {self.data} has {' and '.join(prepared.languages)}"
-            raise InputError(f"{path} translates {source} to {target}, {reason}: name its own data")
+            raise InputError(f"{path} translates {' to '.join(languages)}, {reason}: name its own data")
         return languages
 
     def best(
@@ -118,9 +119,11 @@ class Translator(TextTranslator):
         processes = 1 if daemon else min(self.processes, len(rows) // ROWS)
         limit = tokens_of_each(max_tokens, processes)
 
+        def read(found: list[dict]) -> list[Hypothesis]:
+            return [*map(self.hypothesis, found[:nbest])]
+
         def alone(rows: list[str], advance: Callable[[int], object] = lambda count: None) -> list[list[Hypothesis]]:
-            sources, read = [self.binarise(row) for row in rows], lambda found: [*map(self.hypothesis, found[:nbest])]
-            return self.beam_search(sources, advance, limit, read=read, **beam_search)
+            return self.beam_search([*map(self.binarise, rows)], advance, limit, read=read, **beam_search)
 
         if processes < 2:
             return alone(rows, advance)

@@ -108,7 +108,8 @@ class TransformerModel(TransformerModelBase):
         """
         super().set_num_updates(num_updates)
         # The first number is 0, or that of a checkpoint that has just been loaded, when there is no optimizer yet.
-        loaded, self.counting = num_updates > 0 and not self.counting, True
+        loaded = num_updates > 0 and not self.counting
+        self.counting = True
         if self.training and self.branch_training is not None and not loaded:
             self.branch_training.require_adopted()
             self.branch_log.follow()

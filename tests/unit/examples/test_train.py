@@ -7,6 +7,7 @@ import sys
 from unittest import mock
 
 import pytest
+import torch
 import train
 from trainings import HOW, Training
 
@@ -74,6 +75,14 @@ def test_others_go_on_if_one_cannot_begin(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(train.signal, "signal", lambda number, handler: None)
     assert train.train(waiting, 2, None) == 3 and begun == [*"abc"]
     assert "b: [Errno 28] No space left on device: 'b.log'\n" in capsys.readouterr().out
+
+
+def test_trainings_are_spread_over_the_gpus_that_are_visible(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert train.visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
+    assert train.visible_gpus() == ["3", "5", "7"]
 
 
 def test_a_report_wider_than_the_terminal_is_replaced_as_a_whole(monkeypatch, capsys, tmp_path):

@@ -73,6 +73,8 @@ def test_models_of_different_directions_are_no_ensemble(files):
     change(other, task__source_lang="tgt", task__target_lang="src")
     with pytest.raises(InputError, match="checkpoint.pt, .*other.pt translate in different directions"):
         Translator(path, other)
+    change(other, task__source_lang=None, task__target_lang=None)  # of a training for which fairseq inferred them
+    assert len(Translator(path, other).models) == 2
 
 
 def test_models_of_other_dictionaries_are_no_ensemble(files):
