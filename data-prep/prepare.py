@@ -6,9 +6,9 @@
   python data-prep/prepare.py --train other.fr other.en --like data/mine --output data/other
   python data-prep/prepare.py --list
 
-The output folder gets raw/ (untokenised text: compare hypotheses with its test part), tok/ (tokenised), clean/ (the
+The output folder gets raw/ (untokenised text: its test set is the reference), tok/ (tokenised), clean/ (the
 training text that is used), bpe/ (subwords and their codes), data-bin/ (for fairseq-train and fairseq-generate),
-manifest.json (counts, options, versions, checksums) and ATTRIBUTION. Finished steps are skipped.
+manifest.json (counts, options, versions, checksums) and ATTRIBUTION. Finished stages are skipped.
 """
 
 import argparse

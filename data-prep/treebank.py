@@ -6,7 +6,7 @@
 
 A folder stands for the .mrg files in it. The output folder is like prepare.py's, with the languages `words` and
 `brackets`: raw/ (words and brackets: compare parses with raw/test.brackets), tok/ and clean/ (the same), bpe/ (words in
-subwords, and their codes), data-bin/, manifest.json. Finished steps are skipped.
+subwords, and their codes), data-bin/, manifest.json. Finished stages are skipped.
 
 The treebank defines the tokens: nothing is tokenised, no tree with words is dropped, and only the words are split into
 subwords. Words and brackets have separate dictionaries.

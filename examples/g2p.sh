@@ -12,7 +12,7 @@ set -euo pipefail
 
 case ${SOURCE:=fre} in
   fre | hun | kor) ;;
-  *[!a-z_]*) echo "g2p.sh: SOURCE=$SOURCE: give the name of a language in small letters" >&2; exit 1 ;;
+  *[!a-z_]*) echo "g2p.sh: SOURCE=$SOURCE: give the name of a language in lower case" >&2; exit 1 ;;
   *) [ -n "${MIRROR:-}" ] ||
     { echo "g2p.sh: SOURCE=$SOURCE: choose fre, hun and kor, or your own files in MIRROR=FOLDER" >&2; exit 1; } ;;
 esac

@@ -120,7 +120,7 @@ UNSUPPORTED = {
     "tie_adaptive_proj": "it belongs to --adaptive-softmax-cutoff, which is not supported",
     "adaptive_input": "use a subword vocabulary (fairseq's Transformer ignores this option)",
     "char_inputs": "use a subword vocabulary (fairseq's Transformer ignores this option)",
-    "merge_src_tgt_embed": "prepare the data with a joint vocabulary and use --share-all-embeddings",
+    "merge_src_tgt_embed": "prepare the data with one dictionary for both languages and use --share-all-embeddings",
     "cross_self_attention": "use fairseq's own --arch transformer for it",
     "no_cross_attention": "use fairseq's own --arch transformer for it",
     "base_layers": "use fairseq's own --arch transformer for it",

@@ -28,7 +28,7 @@ def refuse_output(path: pathlib.Path, inputs: Iterable[pathlib.Path] = ()) -> No
 
 @contextlib.contextmanager
 def folder_beside(path: pathlib.Path) -> Iterator[str]:
-    """A temporary folder in the folder of `path`, which an OSError of a file in it, or of none, names instead.
+    """A temporary folder beside `path`. An OSError that names no file, or one in it, names `path` instead.
 
     Raises:
         InputError: if none can be made there

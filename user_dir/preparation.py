@@ -56,7 +56,7 @@ class Preparation:
     normalise: bool  # punctuation
     lowercase: bool
     separate: bool  # subword codes per language
-    dotless: bool  # Turkish I in small letters is ı; i for the first three recipes of data-prep
+    dotless: bool  # Turkish I in lower case is ı; i for the first three recipes of data-prep
 
 
 def preparation_of(data: pathlib.Path) -> Preparation | None:
@@ -114,7 +114,7 @@ def read_codes(path: pathlib.Path) -> BPE:
         if (file := vocabulary_of(path)).is_file():
             codes.vocab = {line.rpartition(" ")[0] for line in file.read_text(encoding="utf-8").split("\n")}
     except FileNotFoundError:
-        remedy = "keep bpe/ and manifest.json beside data-bin/, or tokenise the text yourself (--pretokenised)"
+        remedy = "keep bpe/ and manifest.json beside data-bin/, or give text in subwords (--pretokenised)"
         raise InputError(f"there are no subword codes {path}: {remedy}") from None
     except ValueError as error:
         raise InputError(f"{file} is not subword-nmt's ({error}): run data-prep/prepare.py again") from None
@@ -150,7 +150,7 @@ def language_of(code: str) -> str:
 
 
 def lowered(text: str, language: str) -> str:
-    """`text` in small letters."""
+    """`text` in lower case."""
     return (text.replace("I", "ı").replace("İ", "i") if language in DOTLESS else text).lower()
 
 
@@ -176,7 +176,7 @@ class PreparedText:
 
     def sentences(self, text: str) -> list[str]:
         """The sentences of a line of `natural` text: sentencex's, but all have letters, and none ends in one of Moses'
-        abbreviations, within a word such as २.५ or ASP.NET, or between ordinal and small letter (5. maja, XX. század).
+        abbreviations, within a word such as २.५ or ASP.NET, or between ordinal and lower case (5. maja, XX. század).
 
         Raises:
             ModuleNotFoundError: where sentencex is not installed

@@ -54,7 +54,7 @@ def tokeniser(language: str, normalise: bool = True) -> Callable[[str], str]:
 
 
 def lowered(text: str, language: str) -> str:
-    """`text` in small letters; in Turkish and Azerbaijani I is the capital of ı, and İ that of i."""
+    """`text` in lower case; in Turkish and Azerbaijani I is the capital of ı, and İ that of i."""
     dotless = language.partition("_")[0] in ("az", "tr")
     return (text.replace("I", "ı").replace("İ", "i") if dotless else text).lower()
 

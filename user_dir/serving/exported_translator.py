@@ -111,7 +111,7 @@ def prepared_text(folder: pathlib.Path, facts: dict) -> PreparedText:
     """
     prepared = preparation_of(folder / FACTS)
     if prepared is None:
-        again = "export the checkpoint again, or tokenise the text yourself (--pretokenised)"
+        again = "export the checkpoint again, or give text in subwords (--pretokenised)"
         raise InputError(f"{folder} has no manifest.json of data-prep: {again}")
     try:
         return PreparedText(prepared, facts["source_lang"], facts["target_lang"])

@@ -74,7 +74,7 @@ class Translator(TextTranslator):
         else:
             refuse_no_dictionaries(self.data)
             reason = f"there is no manifest.json beside {self.data}, so the preparation of its text is unknown"
-            raise InputError(f"{reason}: tokenise the text yourself like the training data, and use --pretokenised")
+            raise InputError(f"{reason}: give text in subwords, like the training data, with --pretokenised")
         self.models, self.task, self.cfg = load_models(paths, self.data, **overrides)
         for path, model in zip(paths, self.models):
             if autocast == "bf16" and not isinstance(model, TransformerModel):

@@ -7,8 +7,8 @@ Writes OUTPUT.md (printed too) and OUTPUT.png. Scores are those of nmt-score: me
 seeds. Chance enters a comparison in two ways, and each has p-values of its own:
 
 p, other sentences   the probability of such a difference on other test sentences if both were equally good: paired
-                     bootstrap (Koehn 2004) or approximate randomisation, by sacrebleu. A segment is drawn with all
-                     seeds' translations, whose n-gram counts are added up: repeats of one segment are not independent
+                     bootstrap (Koehn 2004) or approximate randomisation, by sacrebleu. A sentence is drawn with all
+                     seeds' translations, whose n-gram counts are added up: repeats of one sentence are not independent
                      observations.
 p, other seeds       the same for other seeds: Welch's t-test over the seeds' scores; it needs two seeds of each.
 paired               the same by the paired t-test, where both have the same seeds (the number after

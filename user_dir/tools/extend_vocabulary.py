@@ -64,7 +64,7 @@ def extend(model: dict[str, Tensor], words: list[int], new: list[int], seed: int
         if (before := model.get(name)) is None:
             raise InputError(f"{name} is missing: name a Transformer's checkpoint, without --adaptive-softmax-cutoff")
         if len(before) != words[side]:
-            found = f"{name} has {len(before)} rows and the old dictionary {words[side]} words"
+            found = f"{name} has {len(before)} rows and the old dictionary {words[side]} entries"
             raise InputError(f"{found}: name its data-bin (--old)")
         rows = words[side] + new[side]
         known = [after for same, after in extended if torch.equal(same, before) and len(after) == rows]
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "data" in saved_options(state, group):
             saved_options(state, group)["data"] = str(args.data)
     write(args.output, lambda partial: save(state, partial), [args.checkpoint])
-    more = " and ".join(f"{count} more words in {language}" for count, language in zip(added, languages))
+    more = " and ".join(f"{count} more entries in {language}" for count, language in zip(added, languages))
     print(f"{args.output}: {args.checkpoint} with {more}")
 
 

@@ -23,7 +23,7 @@ class Segmenter:
     """Segments the words of a language again.
 
     Args:
-        codes: of subword-nmt; pieces that the dictionary lacks are split further, as subword-nmt does
+        codes: of subword-nmt; subwords that the dictionary lacks are split further, as subword-nmt does
         dictionary: of the binarised subwords
         dropout: p
         longest: the most subwords of a sentence that the model accepts

@@ -105,7 +105,7 @@ def stop_at_limits(options, name: str, path: pathlib.Path, done: dict[str, float
 def refuse_useless_reset(schedule: str, state: dict) -> None:
     """Raises InputError if --reset-lr-scheduler would change nothing: schedules that count updates have no other state.
 
-    That of --lr-scheduler fixed, fairseq's default, is one that the others cannot read.
+    The others cannot read the state of --lr-scheduler fixed, fairseq's default.
     """
     saved = history_of(state).get("lr_scheduler_state") or {}
     if schedule != "reduce_lr_on_plateau" and "best" in saved:
@@ -183,7 +183,7 @@ def refuse_other_parameters(another: str, saved: dict, model: nn.Module) -> None
 
 
 def other_options(saved: argparse.Namespace, model: nn.Module) -> dict[str, tuple]:
-    """By name the values in the options `saved` and of `model`, of the options of the function and ours that differ."""
+    """Those of our options and of OF_THE_FUNCTION that differ, by name: their values in `saved` and in `model`."""
     cfg = getattr(model, "cfg", None)
     if not isinstance(cfg, TransformerConfig):  # another model of fairseq's
         return {}

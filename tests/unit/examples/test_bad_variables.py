@@ -49,7 +49,7 @@ from unit.examples.support import EXAMPLES, option, plan
         ("quickstart.sh", {"MINUTES": "7,5"}, ["MINUTES is 7,5", "number above 0, such as 7 or 0.5"]),
         ("quickstart.sh", {"MINUTES": "0.0"}, ["MINUTES is 0.0", "above 0"]),
         ("g2p.sh", {"SOURCE": "en"}, ["SOURCE=en", "fre, hun and kor"]),
-        ("g2p.sh", {"SOURCE": "../en", "MIRROR": "/tmp"}, ["SOURCE=../en", "small letters"]),
+        ("g2p.sh", {"SOURCE": "../en", "MIRROR": "/tmp"}, ["SOURCE=../en", "in lower case"]),
         ("g2p.sh", {"GPUS": 0, "PROCESSES": 3}, ["3 processes", "divides 400"]),
         ("g2p.sh", {"GPUS": 3}, ["3 processes", "choose GPUS and NODES whose product divides 400"]),
         ("g2p.sh", {"MAX_TOKENS": 1000}, ["20 passes", "omit MAX_TOKENS"]),

@@ -66,7 +66,7 @@ def prepared(**preparation):
         (manifest(**{"source language": "../../etc"}), "manifest.json .*: run"),
         (prepared(lowercase="yes"), "manifest.json .*invalid value.*: run"),
         (prepared(languages=("fr", "en")), "src to tgt.*data-bin has fr and en: name"),
-        (removed("bpe/codes"), "no subword codes .*bpe/codes: keep"),
+        (removed("bpe/codes"), "no subword codes .*bpe/codes: keep .* in subwords"),
         (prepared(codes=""), "bpe/codes .*: run"),
         (prepared(codes="#version: 0.2\na b c\n"), "bpe/codes .*invalid line 2.*: run"),
         (prepared(codes="#version: 9\na b\n"), "bpe/codes .*version 9.*: run"),

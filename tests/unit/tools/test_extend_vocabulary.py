@@ -125,7 +125,7 @@ def test_from_one_text_to_another(command, tmp_path):
     assert refused.returncode != 0 and "nmt-extend-vocabulary" in refused.stderr
     said = command("python", "-m", "user_dir.tools.extend_vocabulary", first, "--data", new, "--output", longer).stdout
     count = len(Dictionary.load(str(new / "dict.fr.txt"))) - len(Dictionary.load(str(old / "dict.fr.txt")))
-    assert f"{count} more words in fr and {count} more words in en" in said
+    assert f"{count} more entries in fr and {count} more entries in en" in said
     done = train(command, new, "vaswani_transformer", tmp_path / "second", *common, "--finetune-from-model", longer)
     assert re.search(r"loading pretrained model.*extended.pt", done.stdout + done.stderr)
     assert torch.load(tmp_path / "second/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
