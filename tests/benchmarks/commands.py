@@ -122,6 +122,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.family != "vaswani_transformer" and args.only != ["train"]:
         parser.error(f"--family {args.family}: the other commands have the checkpoint's family: add --only train")
+    if args.updates < 40 or args.rounds < 1:
+        parser.error("give at least 40 --updates, because the first 20 do not count, and at least one of --rounds")
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = Commands(args, pathlib.Path(folder))
@@ -129,7 +131,8 @@ def main() -> None:
             pairs = [(getattr(commands, name)(False), getattr(commands, name)(True)) for _ in range(args.rounds)]
             figures[name] = pairs
             print(f"{name}: {pairs}", flush=True)
-    about = {"family": args.family, "autocast": args.autocast, "threads": torch.get_num_threads()}
+    about = {"family": args.family, "autocast": args.autocast, "updates": args.updates}
+    about["threads"] = torch.get_num_threads()
     record = {**about, "commit": commit(), "versions": versions(), "machine": machine(), "figures": figures}
     print(table(["command", "fairseq's", "ours", "ratio"], command_rows(record)))
     if "generate" in figures:

@@ -65,16 +65,23 @@ def test_both_sides_search_with_the_same_settings(typed):
         assert own[own.index("--engine") + 1] == "ctranslate2"
 
 
-def test_a_record_names_no_family_for_commands_of_another(monkeypatch, tmp_path, capsys):
-    """The checkpoint searches, which is a vaswani_transformer."""
+@pytest.mark.parametrize(
+    "words, remedy",
+    [
+        (["--family", "relative_transformer", "--record", "cpu", "--only", "translate"], "add --only train"),
+        (["--updates", "20"], "at least 40 --updates"),
+        (["--rounds", "0"], "at least one of --rounds"),
+    ],
+)
+def test_useless_timings_are_refused(monkeypatch, capsys, words, remedy):
+    """The checkpoint searches, which is a vaswani_transformer: a record would name another family."""
     commands = argparse.Namespace(translate=lambda ours: 1.0)
     monkeypatch.setattr(timed, "Commands", lambda *given: commands)
     monkeypatch.setattr(timed, "write_record", lambda path, record: None)
-    words = ["commands.py", "data", "average.pt", "--family", "relative_transformer", "--record", "cpu", "--only"]
-    monkeypatch.setattr(sys, "argv", [*words, "translate"])
+    monkeypatch.setattr(sys, "argv", ["commands.py", "data", "average.pt", *words])
     with pytest.raises(SystemExit) as refused:
         timed.main()
-    assert refused.value.code == 2 and "add --only train" in capsys.readouterr().err
+    assert refused.value.code == 2 and remedy in capsys.readouterr().err
 
 
 def test_the_time_of_an_update_of_branches_is_that_of_their_page():
