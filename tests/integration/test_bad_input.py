@@ -7,7 +7,7 @@ import pytest
 from integration.refusals import BRANCHES, PLAIN, RELATIVE, TASK, TRAINED, WEIGHTED, assert_refused, check_input
 from omegaconf import OmegaConf
 
-from user_dir.training.input import unknown_options
+from user_dir.training.model_options import unknown_options
 
 from support import PROJECT
 

@@ -13,8 +13,8 @@ from torch import nn
 from ..checkpoints.files import NUMBERED, OF_THE_FUNCTION, history_of, load, numbered, saved_options, updates_of
 from ..config import VariantConfig, own_options, whole
 from ..errors import InputError, flag
-from .input import arch_of
 from .last_checkpoint import LAST, chosen, newest_beside
+from .model_options import arch_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,46 +1,33 @@
 """Checks the options of fairseq-train, and with them the data, before training starts."""
 
-import argparse
-import dataclasses
 import importlib.util
 import itertools
-import json
 import logging
 import math
 import pathlib
-import re
 from collections.abc import Iterator
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.data.data_utils import post_process
-from fairseq.data.encoders import TOKENIZER_REGISTRY
-from fairseq.dataclass.configs import CommonConfig, GenerationConfig
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-from fairseq.models.transformer import TransformerModelBase
+from fairseq.dataclass.configs import CommonConfig
 from fairseq.registry import REGISTRIES
 from fairseq.utils import split_paths
-from omegaconf import DictConfig
 
 from ..checkpoints.files import load
-from ..checkpoints.trusted import as_dict
-from ..config import CHOICES, EMBEDDINGS, PARTS, VariantConfig
+from ..config import CHOICES, EMBEDDINGS
 from ..errors import InputError, flag
-from ..preparation import CONTINUED
 from .data import DataSide, batch_fault, data_fault, data_sets, parts_of, validation_fault
+from .evaluation import UNALIGNED, evaluation_faults
 from .last_checkpoint import chosen
+from .model_options import unknown_options, without_effect
 
 logger = logging.getLogger(__name__)
 
-MARKED = re.compile(f".{CONTINUED}$|^▁")  # subwords of subword-nmt and sentencepiece
 # Schedules whose warm-up begins with 0, unless --warmup-init-lr says more.
 FROM_ZERO = "cosine inverse_sqrt polynomial_decay reduce_lr_on_plateau step".split()
 ONE_RATE = "cosine inverse_sqrt manual polynomial_decay reduce_lr_on_plateau step triangular tri_stage".split()
-UNALIGNED = ("cross_entropy", "label_smoothed_cross_entropy", "fused_label_smoothed_cross_entropy")
 IN_BF16 = "train with --autocast bf16, and an architecture of fairseq's own in float32"
-TYPES = {bool: ("true or false", bool), int: ("a whole number", int), float: ("a number", float, int)}
 INTERVALS = ("save_interval", "validate_interval", "log_interval")  # fairseq divides by them
-RISES = {"loss": False, "nll_loss": False, "ppl": False, "accuracy": True, "bleu": True}  # as a model improves
 
 
 def refuse_input(options, task, model_options) -> None:
@@ -210,13 +197,13 @@ def file_faults(options, model_options, task) -> Iterator[str]:
         if not pathlib.Path(path).is_file():
             yield f"{flag(name)}: there is no file {path}: name another, or omit it"
         elif name == "ema_seed_model":
-            yield from seed_faults(pathlib.Path(path))
+            yield from ema_seed_faults(pathlib.Path(path))
         else:
             dictionary = task.source_dictionary if name == "encoder_embed_path" else task.target_dictionary
             yield from embedding_faults(name, path, getattr(model_options, EMBEDDINGS[name], None), dictionary)
 
 
-def seed_faults(path: pathlib.Path) -> Iterator[str]:
+def ema_seed_faults(path: pathlib.Path) -> Iterator[str]:
     try:
         if "ema" not in load(path).get("extra_state", {}):
             raise InputError(f"{path} has no moving average")
@@ -235,102 +222,3 @@ def embedding_faults(name: str, path: str, width: int | None, dictionary: Dictio
             yield f"{flag(name)} {path} has vectors of {found} numbers: give {flag(EMBEDDINGS[name])} {found}"
         elif not any(line.partition(" ")[0] in dictionary.indices for line in itertools.chain([first], file)):
             yield f"{flag(name)} {path} has no word of the dictionary: give vectors of its subwords, or omit it"
-
-
-def evaluation_faults(options, task_cfg, dictionary: Dictionary) -> Iterator[str]:
-    """Yields the faults in the choice of the best checkpoint and in --eval-bleu; `dictionary` is of the target.
-
-    fairseq would fail in the first validation, before it has saved anything, or keep the worst checkpoint.
-    """
-    metric, highest = options.best_checkpoint_metric, options.maximize_best_checkpoint_metric
-    if metric == "bleu" and not task_cfg.eval_bleu:
-        yield "--best-checkpoint-metric bleu needs --eval-bleu: add it"
-    if metric == "accuracy" and not getattr(options, "report_accuracy", True):
-        yield "--best-checkpoint-metric accuracy needs --report-accuracy: add it"
-    plain = options.criterion == "cross_entropy"  # logs nll_loss only where that is not the loss
-    if plain and (metric == "accuracy" or metric == "nll_loss" and not options.sentence_avg):
-        yield f"--best-checkpoint-metric {metric}: --criterion cross_entropy has loss and ppl only: choose one of them"
-    if metric not in RISES and (options.criterion in UNALIGNED or metric.lower() in (*RISES, "sacrebleu")):
-        yield f"--best-checkpoint-metric {metric}: choose from {', '.join(RISES)}"
-    if highest != RISES.get(metric, highest):
-        kept, remedy = ("highest", "omit") if highest else ("lowest", "add")
-        yield f"--best-checkpoint-metric {metric} would keep the {kept}: {remedy} --maximize-best-checkpoint-metric"
-    if options.combine_valid_subsets and options.valid_subset != "valid":
-        yield f"--valid-subset {options.valid_subset}: --combine-val reads valid, valid1, …: omit one of them"
-    for unit in ("interval", "interval_updates"):
-        every, saved = (getattr(options, f"{name}_{unit}") for name in ("validate", "save"))
-        if options.patience > 0 and not options.no_save and every > 0 and (saved < 1 or every % saved):
-            reason = f"--patience would count models that are not saved: add {flag(f'save_{unit}')} {every}"
-            yield f"{flag(f'validate_{unit}')} {every}: {reason}"
-    if task_cfg.eval_bleu:
-        yield from bleu_faults(task_cfg, dictionary)
-
-
-def bleu_faults(task_cfg, dictionary: Dictionary) -> Iterator[str]:
-    marked, removed = [*filter(MARKED.search, dictionary.symbols)], task_cfg.eval_bleu_remove_bpe
-    try:
-        if all(MARKED.search(post_process(word, removed)) for word in marked or [""]):
-            yield "--eval-bleu would score subwords: add --eval-bleu-remove-bpe (with sentencepiece, for its ▁)"
-    except NotImplementedError:  # for `true` in a configuration of hydra's
-        yield f"--eval-bleu-remove-bpe {removed}: give '@@ ' or sentencepiece"
-    if task_cfg.eval_bleu_detok not in TOKENIZER_REGISTRY:
-        yield f"--eval-bleu-detok {task_cfg.eval_bleu_detok}: choose from {', '.join(TOKENIZER_REGISTRY)}"
-    of_searches = {field.name for field in dataclasses.fields(GenerationConfig)}
-    for name, known in (("eval_bleu_args", of_searches), ("eval_bleu_detok_args", None)):  # None: the detokeniser's
-        try:
-            given = json.loads(text := getattr(task_cfg, name))
-        except (TypeError, ValueError):  # null in a configuration of hydra's
-            given = None
-        if not isinstance(given, dict):
-            yield f"{flag(name)} {text}: give a JSON object, such as '{{\"beam\": 4}}'"
-        elif known and (unknown := given.keys() - known):
-            wrong = f"{flag(name)}: the search has no option {', '.join(sorted(unknown))}"
-            yield f"{wrong}: correct the name, or give an option of its own (--lenpen-form, --eval-bleu-remove-bpe)"
-
-
-def arch_of(model_options) -> str | None:
-    """The architecture that fairseq builds: fairseq-train's Namespace has both names, hydra's group one or both."""
-    return getattr(model_options, "_name", None) or getattr(model_options, "arch", None)
-
-
-def unknown_options(model_options, task_cfg) -> Iterator[str]:
-    """Yields the faults of fairseq-hydra-train's model that fairseq-train's parser finds.
-
-    The architecture does not exist, or is given twice; an option is unknown, or its value is of another type; the task
-    has another number of positions.
-    """
-    arch = arch_of(model_options)
-    if not isinstance(model_options, DictConfig) or arch in MODEL_DATACLASS_REGISTRY:
-        return  # fairseq-train's parser has refused them, or hydra
-    if arch not in ARCH_MODEL_REGISTRY:
-        yield f"there is no model._name {arch}: name a family with its size, such as vaswani_transformer_base"
-        return
-    if not issubclass(ARCH_MODEL_REGISTRY[arch], TransformerModelBase):  # others read options of task and criterion
-        return
-    ARCH_MODEL_REGISTRY[arch].add_args(parser := argparse.ArgumentParser())
-    if (other := model_options.get("arch") or arch) != arch:
-        yield f"model.arch {other} has no effect beside model._name {arch}: omit one of them"
-    for name in sorted(model_options.keys() - {"_name", "arch", *(action.dest for action in parser._actions)}):
-        yield f"model.{name} is no option of {arch}: correct the name, which has _ for -"
-    for action in parser._actions:
-        value, wanted = model_options.get(action.dest), bool if action.nargs == 0 else action.type
-        if value is not None and wanted in TYPES and type(value) not in TYPES[wanted][1:]:
-            yield f"model.{action.dest} {value!r}: give {TYPES[wanted][0]}, without quotation marks"
-    for name in ("max_source_positions", "max_target_positions"):  # one option of fairseq-train
-        if (mine := task_cfg[name]) != (its := model_options.get(name) or getattr(VariantConfig, name)):
-            yield f"task.{name} {mine} and model.{name} {its}: give both the same number"
-
-
-def without_effect(model_options) -> Iterator[str]:
-    """The options of a model that differ from those of its architecture and belong to a part that it does not have."""
-    arch = arch_of(model_options)
-    if arch not in ARCH_CONFIG_REGISTRY:
-        return
-    ARCH_CONFIG_REGISTRY[arch](of_arch := argparse.Namespace())
-    defaults = vars(VariantConfig) | vars(of_arch)
-    given = {name: value for name, value in as_dict(model_options).items() if value is not None}
-    options = defaults | given  # hydra's have only what was given, perhaps as null
-    for part, names in PARTS.items():
-        for name in names:
-            if options[part] == getattr(VariantConfig, part) and options[name] != defaults[name]:
-                yield f"{flag(name)} {options[name]} has no effect without {flag(part)}: omit it, or add {flag(part)}"
