@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -134,22 +135,25 @@ def test_a_start_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, monkey
     assert (tmp_path / "starts.jsonl").read_text() == before
 
 
-def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
-    data, run = tmp_path / "data", tmp_path / "run"
-    for folder in (data, run):
+@pytest.fixture
+def scored(tmp_path):
+    """The folders of a run that has a score, and of its data."""
+    run, data = tmp_path / "run", tmp_path / "data"
+    for folder in (run, data):
         folder.mkdir()
     (data / "dict.fr.txt").write_text("a 1\n")
     (run / "options").write_text(f"{data} --seed 2 --seed 3")
-    (run / "precision").write_text("bf16\n")
-    for name, text in (("generate.log", ""), ("score.txt", "BLEU|x = 1.0 2/3")):
-        (run / name).write_text(text)
-    monkeypatch.setenv("STEPS", "train")
-    monkeypatch.setenv("PREPARATION", "--lowercase --max-ratio 5")
-    monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
-    monkeypatch.setattr(record, "versions", lambda: {"torch": "1"})
-    monkeypatch.setenv("MERGES", "1000")
+    (run / "generate.log").touch()
+    (run / "score.txt").write_text("BLEU|x = 1.0 2/3")
+    return run, data
+
+
+def test_a_record_is_of_the_training_not_of_later_steps(scored, monkeypatch):
+    run, data = scored
     stopped = {"commit": "0", "command": "stopped.sh", "begun": "earlier", "machine": {"cpu": "of an attempt"}}
     (run / "starts.jsonl").write_text(json.dumps(stopped) + "\n")
+    monkeypatch.setattr(record, "machine", lambda: {"cpu": "the first"})
+    monkeypatch.setattr(record, "versions", lambda: {"torch": "1"})
     record.begin(run, data, ["first.sh"])
     assert record.record(run)["ended"] == "not yet: it was scored before its end"
     (run / "trained").touch()
@@ -157,21 +161,40 @@ def test_a_record_is_of_the_training_not_of_later_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "versions", lambda: {"torch": "2"})
     record.begin(run, data, ["second.sh"])
     found = record.record(run)
-    assert found["command"].endswith("PREPARATION='--lowercase --max-ratio 5' MERGES=1000 first.sh")  # to type
-    assert found["commits"] == ["0", record.commit()]
-    assert found["scores"] == {"sacreBLEU": {"score": 1.0, "signature": "BLEU|x"}}
-    assert "STEPS" not in found["command"] and found["precision"] == "bf16"
-    (run / "options").write_text(f"{data} --fp16")
-    assert record.record(run)["precision"] == "fp16"
-    (run / "options").write_text(f"{data}")
-    (run / "precision").unlink()
-    assert record.record(run)["precision"] == "off"
+    assert found["command"].endswith(" first.sh") and found["commits"] == ["0", record.commit()]
     assert found["machine"] == {"cpu": "the first"} and found["versions"] == {"torch": "1"} and found["starts"] == 3
     assert "ended" not in found and found["begun"] == "earlier" and found["seed"] == 3  # fairseq takes the last one
-    (data / "dict.fr.txt").unlink()
-    data.rmdir()  # after the training; translations have their references
+    assert found["scores"] == {"sacreBLEU": {"score": 1.0, "signature": "BLEU|x"}}
+
+
+def test_the_command_can_be_typed_again(scored, monkeypatch):
+    for name, value in {"STEPS": "train", "PREPARATION": "--lowercase --max-ratio 5", "MERGES": "1000"}.items():
+        monkeypatch.setenv(name, value)
+    record.begin(*scored, ["first.sh"])
+    command = record.record(scored[0])["command"]
+    assert command.endswith("PREPARATION='--lowercase --max-ratio 5' MERGES=1000 first.sh") and "STEPS" not in command
+
+
+@pytest.mark.parametrize("option, kept, precision", [("", "bf16", "bf16"), ("--fp16", "bf16", "fp16"), ("", "", "off")])
+def test_the_precision_of_a_training(scored, option, kept, precision):
+    """That of the options, or which the recipe has kept; a training of fairseq's own model has neither."""
+    run, data = scored
+    (run / "options").write_text(f"{data} {option}")
+    if kept:
+        (run / "precision").write_text(f"{kept}\n")
+    record.begin(run, data, ["recipe.sh"])
+    assert record.record(run)["precision"] == precision
+
+
+def test_data_that_are_removed_after_the_training(scored):
+    """Translations have their references."""
+    run, data = scored
+    record.begin(run, data, ["train.sh"])
+    (run / "trained").touch()
+    corpus = record.record(run)["corpus"]
+    shutil.rmtree(data)
     record.begin(run, data, ["score.sh"])
-    assert record.record(run)["corpus"] == found["corpus"]
+    assert record.record(run)["corpus"] == corpus
 
 
 def test_a_training_that_continued_on_another_machine_has_both(tmp_path, monkeypatch):

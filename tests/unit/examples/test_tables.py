@@ -166,10 +166,10 @@ def test_a_row_with_choices_has_every_combination():
     assert found[3].arguments == ["--warmup-updates", "2", "--pre", "--dim", "9", "--lr", "1"]
 
 
-def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
-    results = tmp_path / "examples/results"
-    results.mkdir(parents=True)
-    monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
+@pytest.fixture
+def page(monkeypatch, tmp_path):
+    """A page with an old table, and beside it results/ with the records of its rows; tables.outdated reads them."""
+    (tmp_path / "examples/results").mkdir(parents=True)
     page = tmp_path / "examples/page.md"
     page.write_text("before\n<!-- table group -->\nold\n<!-- end -->\nafter\n")
     scored = {"de.one": (40.0, 42.0), "de.other": (39.0, 41.5)}
@@ -180,8 +180,14 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
         validation = [{"update": 10, "loss": 3.0 if row.endswith("one") else 4.0}]
         record = {"seed": seed, "updates": 1000 * seed, "scores": scores, "validation": validation}
         record["corpus"] = {"sha256": "fr" if row.startswith("fr") else "de"}
-        (results / f"group.{row}.{seed}.json").write_text(json.dumps(record))
-    ((found, text),) = tables.outdated(tmp_path).items()
+        page.with_name("results").joinpath(f"group.{row}.{seed}.json").write_text(json.dumps(record))
+    monkeypatch.setattr(tables, "read_table", lambda: {"group": GROUP})
+    monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
+    return page
+
+
+def test_the_rows_of_a_table(page):
+    ((found, text),) = tables.outdated().items()
     assert found == page and text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n")
     assert "\n| `de.one` | 2 | 1,000–2,000 | 41.00 ± 1.41 |  | p 0.1; p 0.2 | 10; 10 | 41.02 |\n" in text
     # the differences are −1 and −0.5: t = −3 with one degree of freedom, p = 1 − 2/π · atan(3), 3.18 = 12.71 · 0.25
@@ -189,25 +195,34 @@ def test_a_page_is_older_when_a_record_is_added(monkeypatch, tmp_path):
     assert f"\n| `de.other` | 2 | 1,000–2,000 | {other}\n" in text
     assert "\n| `fr.other` | 2 | 1,000–2,000 | none |  | p 0.1; p 0.2 | never; never |  |\n" in text
     assert "\n| `one.slow` | 1 | 1,000 | 43.00 | +3.00 | p 0.1 | never |  |\n" in text
-    page.write_text(text)
-    assert not tables.outdated(tmp_path)
-    (results / "group.de.one.1.json").rename(results / "kept")
-    ((_, without),) = tables.outdated(tmp_path).items()  # and still the first row
+
+
+def test_a_page_is_older_when_a_record_is_added(page):
+    page.write_text(tables.outdated()[page])
+    assert not tables.outdated()
+    record, kept = page.parent / "results/group.de.one.1.json", page.parent / "results/kept"
+    record.rename(kept)
+    ((_, without),) = tables.outdated().items()  # and still the first row
     assert "\n| `de.one` | 1 | 2,000 | 42.00 |  | p 0.2 | 10 | 41.02 |\n| `de.other` | 2 |" in without
-    (results / "kept").rename(results / "group.de.one.1.json")
-    assert not tables.outdated(tmp_path)
+    kept.rename(record)
+    assert not tables.outdated()
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ('{"seed": 1, "upd', "is not the record"),
+        ('{"scores": {"BLEU": 3}}', "not an object"),
+        ("{}", "lacks seed, updates"),
+    ],
+)
+def test_a_damaged_record_is_named_and_no_page_is_written(page, monkeypatch, content, words):
+    before = page.read_text()
+    (page.parent / "results/group.de.one.1.json").write_text(content)
     monkeypatch.setattr(sys, "argv", ["tables.py"])
-    monkeypatch.setattr(tables, "outdated", functools.partial(tables.outdated, tmp_path))
-    faults = {
-        '{"seed": 1, "upd': "is not the record",
-        '{"scores": {"BLEU": 3}}': "not an object",
-        "{}": "lacks seed, updates",
-    }
-    for content, words in faults.items():
-        (results / "group.de.one.1.json").write_text(content)
-        with pytest.raises(SystemExit, match=f"tables.py: .*group.de.one.1.json .*{words}"):
-            tables.main()
-    assert page.read_text() == text
+    with pytest.raises(SystemExit, match=f"tables.py: .*group.de.one.1.json .*{words}"):
+        tables.main()
+    assert page.read_text() == before
 
 
 def test_outdated_pages_are_written_or_only_named(monkeypatch, tmp_path):

@@ -221,36 +221,49 @@ def test_different_test_sets(files, refusal):
     assert "different references (T- lines)" in line
 
 
+@pytest.fixture
+def recorded(files):
+    """recorded(precision, digest): two systems of two runs, the words of --system; one run has other data."""
+
+    def recorded(precision="off", digest="same"):
+        files.sentences = files.sentences[:20]
+        files.reference, words = files.write("test.en", files.sentences), []
+        for name, speed in (("one", 1000), ("other", 2500)):
+            words += ["--system", name]
+            for seed in (1, 2):
+                folder = files.folder / f"{name}.{seed}"
+                folder.mkdir()
+                words.append(files.plain(0.3, seed).rename(folder / "out.txt"))
+                sha256 = digest if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
+                facts = {"corpus": {"data": folder.name, "sha256": sha256}, "parameters": 7, "updates": 40}
+                facts |= {"seconds": {"one": "many", "other": 60 + seed}[name], "words_per_second": speed + seed}
+                facts |= {"commits": [name], "versions": {"torch": name}, "machine": {"cpu": name}}
+                facts["precision"] = {"one": "off", "other": precision}[name]
+                (folder / "run.json").write_text(json.dumps(facts))
+        return words
+
+    return recorded
+
+
 @pytest.mark.parametrize(
-    "precision, other, differs",
+    "precision, digest, differs",
     [("off", "same", ""), ("off", "another", " corpus,"), ("bf16", "another", " corpus, precision,")],
 )
-def test_the_records_of_the_runs(comparison, files, precision, other, differs):
+def test_the_records_of_the_runs(comparison, recorded, precision, digest, differs):
     """Their speed and size are shown, and what a fair comparison needs to be equal; data may lie in another folder."""
-    files.sentences = files.sentences[:20]
-    files.reference, systems = files.write("test.en", files.sentences), []
-    for name, speed in (("one", 1000), ("other", 2500)):
-        for seed in (1, 2):
-            folder = files.folder / f"{name}.{seed}"
-            folder.mkdir()
-            files.plain(0.3, seed).rename(folder / "out.txt")
-            digest = other if (name, seed) == ("one", 2) else "same"  # neither the first nor the last
-            facts = {"corpus": {"data": folder.name, "sha256": digest}, "parameters": 7, "updates": 40}
-            facts |= {"seconds": {"one": "many", "other": 60 + seed}[name], "words_per_second": speed + seed}
-            facts |= {"commits": [name], "versions": {"torch": name}}
-            facts["precision"] = {"one": "off", "other": precision}[name]
-            (folder / "run.json").write_text(json.dumps(facts | {"machine": {"cpu": name}}))
-        systems.append([name, *(files.folder / f"{name}.{seed}" / "out.txt" for seed in (1, 2))])
-    text = comparison("--system", *systems[0], "--system", *systems[1])
+    text = comparison(*recorded(precision, digest))
     assert "| one | 7 | 40 | 1,001–1,002 | – |" in text and "| other | 7 | 40 | 2,501–2,502 | 61–62 |" in text
     assert f"not have the same{differs} commits, versions, machine**" in text
-    if differs == "":
-        (files.folder / "one.1/run.json").unlink()
-        text = comparison("--system", *systems[0], "--system", *systems[1])
-        assert "| one | 7 | 40 | 1,002 | – |" in text and "**Not all runs of one have a run.json.**" in text
-        for record in files.folder.glob("*/run.json"):
-            record.unlink()
-        assert "words/s" not in comparison("--system", *systems[0], "--system", *systems[1])
+
+
+def test_runs_without_a_record(comparison, recorded, files):
+    systems = recorded()
+    (files.folder / "one.1/run.json").unlink()
+    text = comparison(*systems)
+    assert "| one | 7 | 40 | 1,002 | – |" in text and "**Not all runs of one have a run.json.**" in text
+    for record in files.folder.glob("*/run.json"):
+        record.unlink()
+    assert "words/s" not in comparison(*systems)
 
 
 def test_a_picture_of_many_systems():

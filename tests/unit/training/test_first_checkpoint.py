@@ -52,6 +52,12 @@ def built(build):
     return built
 
 
+def check(parameters, options, model, ddp_backend=""):
+    """Refuses to train `model` on from a checkpoint with these parameters and options, if it is another."""
+    state = {"model": parameters, "cfg": {"model": options}}
+    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=ddp_backend), model)
+
+
 def other_values(name, model):
     """Values of an option that `model` does not have."""
     now = getattr(model.cfg, name, getattr(VariantConfig, name, None))
@@ -79,13 +85,12 @@ def test_every_option_is_refused_or_leaves_the_function(built, batch, arch, give
             except Exception:  # InputError, or an assertion of fairseq's
                 continue
             tried.add(name)
-            state = {"model": model.state_dict(), "cfg": {"model": options}}
             try:
-                refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), other)
+                check(model.state_dict(), options, other)
             except InputError:
                 refused.add(name)
                 continue
-            other.load_state_dict(state["model"])
+            other.load_state_dict(model.state_dict())
             if name != "autocast":  # which rounds
                 torch.testing.assert_close(other(**batch)[0], expected, msg=f"{flag(name)} {value} was not refused")
     assert {"encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding"} <= refused
@@ -95,51 +100,59 @@ def test_every_option_is_refused_or_leaves_the_function(built, batch, arch, give
         assert tried >= VariantConfig.__annotations__.keys() - others
 
 
-def test_the_same_model_from_another_architecture_and_an_older_file(built):
-    """fairseq's Transformer is ours; a file from before an option was added has its default."""
+def test_fairseqs_transformer_is_ours(built):
     stock, options = built("transformer", {})
     ours, _ = built("vaswani_transformer_tiny", {"dropout": 0.5})
-    state = {"model": stock.state_dict(), "cfg": {"model": options}}
-    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), ours)
-    state["model"] |= {f"{side}.embed_positions._float_tensor": torch.ones(1) for side in ("encoder", "decoder")}
-    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), ours)  # of fairseq 0.12.2
+    parameters = stock.state_dict()
+    check(parameters, options, ours)
+    parameters |= {f"{side}.embed_positions._float_tensor": torch.ones(1) for side in ("encoder", "decoder")}
+    check(parameters, options, ours)  # of fairseq 0.12.2
+
+
+def test_a_file_from_before_the_bias_count(built):
+    """test_attention.py has what it computes."""
+    model, options = built("weighted_transformer_tiny", {})
+    check({name: x for name, x in model.state_dict().items() if not name.endswith("bias_count")}, options, model)
+
+
+@pytest.mark.parametrize("ddp_backend", ["legacy_ddp", "fully_sharded"])
+def test_an_option_that_fairseqs_transformer_lacks(built, ddp_backend):
     restricted, options = built("vaswani_transformer_tiny", {"restricted_attention": "encoder"})
-    state = {"model": restricted.state_dict(), "cfg": {"model": options}}
-    for backend in ("legacy_ddp", "fully_sharded"):
-        with pytest.raises(InputError, match="tiny --restricted-attention encoder.: with --restricted-attention none"):
-            refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=backend), stock)
+    with pytest.raises(InputError, match="tiny --restricted-attention encoder.: with --restricted-attention none"):
+        check(restricted.state_dict(), options, built("transformer", {})[0], ddp_backend)
+
+
+def test_an_option_that_the_file_does_not_name_has_its_default(built):
     relative, options = built("relative_transformer_tiny", {})
     both, _ = built("relative_transformer_tiny", {"absolute_positions": "add"})
-    state = {"model": relative.state_dict(), "cfg": {"model": options}}
     with pytest.raises(InputError, match=": with --absolute-positions add its parameters would compute something else"):
-        refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), both)
-    weighted, options = built("weighted_transformer_tiny", {})
-    older = {name: x for name, x in weighted.state_dict().items() if not name.endswith("bias_count")}
-    state = {"model": older, "cfg": {"model": options}}
-    refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), weighted)
+        check(relative.state_dict(), options, both)
 
 
-def test_the_option_of_a_variant(built, monkeypatch):
-    """One that changes no shape; the file is from before the variant had it, or the variant's and the model is not."""
+@dataclass
+class WarmerConfig(VariantConfig):
+    """Of a variant with an option that changes no shape."""
 
-    @dataclass
-    class WarmerConfig(VariantConfig):
-        warmth: float = option(1.0, "factor of the scores")
+    warmth: float = option(1.0, "factor of the scores")
 
+
+@pytest.mark.parametrize("warmth", [1.0, 2.0])
+def test_a_file_from_before_a_variant_had_its_option(built, warmth):
     model, options = built("vaswani_transformer_tiny", {})
-    state = {"model": model.state_dict(), "cfg": {"model": options}}
-    for warmth in (1.0, 2.0):
-        model.cfg = WarmerConfig.from_namespace(argparse.Namespace(**SMALL, warmth=warmth))
-        refused = pytest.raises(InputError, match="tiny.: with --warmth 2.0 its")
-        with contextlib.nullcontext() if warmth == 1 else refused:
-            refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
+    model.cfg = WarmerConfig.from_namespace(argparse.Namespace(**SMALL, warmth=warmth))
+    refused = pytest.raises(InputError, match="tiny.: with --warmth 2.0 its")
+    with contextlib.nullcontext() if warmth == 1 else refused:
+        check(model.state_dict(), options, model)
+
+
+@pytest.mark.parametrize("warmth", [1.0, 2.0])
+def test_a_file_of_a_variant_with_an_option_that_the_model_lacks(built, monkeypatch, warmth):
     model, options = built("vaswani_transformer_tiny", {})
     monkeypatch.setitem(ARCH_MODEL_REGISTRY, "warmer_tiny", type("Warmer", (), {"config": WarmerConfig}))
-    for warmth in (1.0, 2.0):
-        state["cfg"]["model"] = argparse.Namespace(**vars(options) | {"arch": "warmer_tiny", "warmth": warmth})
-        refused = pytest.raises(InputError, match="warmer_tiny --warmth 2.0.: with --warmth 1.0 its")
-        with contextlib.nullcontext() if warmth == 1 else refused:
-            refuse_another_model(pathlib.Path("c.pt"), state, argparse.Namespace(ddp_backend=""), model)
+    options.arch, options.warmth = "warmer_tiny", warmth
+    refused = pytest.raises(InputError, match="warmer_tiny --warmth 2.0.: with --warmth 1.0 its")
+    with contextlib.nullcontext() if warmth == 1 else refused:
+        check(model.state_dict(), options, model)
 
 
 def test_an_average_is_not_continued(saved, new_task):
