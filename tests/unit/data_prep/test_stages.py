@@ -64,7 +64,7 @@ def test_a_file_of_another_size_is_made_again_as_the_page_says(tmp_path):
     file.write_bytes(file.read_bytes() * 2)
     assert recorder.run() == ["bpe"]
     page = one_line(PROJECT / "data-prep/README.md")
-    assert "are skipped unless options or your text have changed, or a file of theirs has another size;" in page
+    assert "are skipped unless options or your text have changed, or a file of theirs has another size." in page
 
 
 def test_data_of_an_earlier_version_are_kept(tmp_path, capsys, monkeypatch):
