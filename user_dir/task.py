@@ -5,15 +5,10 @@ fairseq calls the task to train and to search, so the input of both is checked h
 
 import argparse
 import atexit
-import contextlib
 import copy
 import functools
-import gc
 import hashlib
 import json
-import multiprocessing
-import os
-import pathlib
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +17,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation import TranslationConfig
 from fairseq.token_generation_constraints import pack_constraints, unpack_constraints
 from omegaconf import II
 from torch import distributed
@@ -35,10 +30,11 @@ from .search.beam import LENGTH_PENALTIES, SEARCHES, BeamSearchGenerator, block_
 from .search.search_settings import IGNORED, OF_GENERATE, refuse_search
 from .training.bpe_dropout import with_bpe_dropout
 from .training.data import Sample, refuse_folder
+from .training.epochs import OneIteratorTask
 from .training.first_checkpoint import refuse_checkpoints
 from .training.input import refuse_input
 from .training.last_checkpoint import prepare_last_checkpoint
-from .training.processes import WholeSize, end_with_parent, refuse_processes, stop_loading
+from .training.processes import WholeSize, end_with_parent, refuse_processes, resident_memory, stop_loading
 from .training.restarts import (
     close_other_logs,
     continue_clock,
@@ -85,13 +81,12 @@ class DoesNotFit(InputError, RuntimeError):
 
 
 @register_task("checked_translation", dataclass=CheckedTranslationConfig)
-class CheckedTranslationTask(TranslationTask):
+class CheckedTranslationTask(OneIteratorTask):
     """fairseq's `translation`; the checkpoints of both tasks are interchangeable.
 
     - It refuses unusable data, checkpoints, processes and options before a training begins.
     - It searches with BeamSearchGenerator, and offers the paper's length penalty.
-    - `--update-epoch-batch-itr True` leaves no data-loader worker behind, --curriculum ends after its epochs, and
-      --valid-subset may name the training set.
+    - Its epochs are those of OneIteratorTask.
     - --patience, the log's clock and the means of its lines continue after restarts; --valid-pairs validates on a
       sample.
     - After the last epoch of --max-epoch it validates and saves, whatever the intervals are.
@@ -100,8 +95,6 @@ class CheckedTranslationTask(TranslationTask):
       `gpu_memory_gb`, the memory that torch holds on its GPU.
     """
 
-    epochs = None  # the iterator over the training set
-    curriculum = 0  # epochs that are not shuffled
     kept = None  # with --reset-dataloader, what the checkpoint would give to `set_checkpoint_dict`
     of_checkpoint = False  # whether it serves a trained model, and has the options of that training
 
@@ -216,43 +209,6 @@ class CheckedTranslationTask(TranslationTask):
             tokenizer.decode = detokeniser(tokenizer.cfg.target_lang)
         return tokenizer
 
-    def get_batch_iterator(self, dataset, *args, update_epoch_batch_itr=None, **kwargs):
-        """As fairseq's; one iterator makes the batches of all epochs of a training.
-
-        Only training, for which fairseq gives `update_epoch_batch_itr`, may omit the last sentences, if
-        their number is not divisible by --required-batch-size-multiple.
-
-        With --update-epoch-batch-itr True fairseq makes an iterator for each epoch. Each is part of a reference cycle
-        (its sampler holds a method of it) and owns a worker process, which lives until Python's garbage collector finds
-        the cycle, dozens of epochs later. Without that option, validation on the training set takes batches from the
-        training.
-        """
-        if update_epoch_batch_itr is None:
-            kwargs["required_batch_size_multiple"] = 1
-            kwargs.setdefault("disable_iterator_cache", True)  # fairseq-interactive would keep every line that it reads
-            if self.epochs is not None and self.epochs.dataset is dataset:
-                kwargs["epoch"] = self.epochs.epoch  # fairseq gives 1, also to the training's own dataset
-            return super().get_batch_iterator(dataset, *args, **kwargs)
-
-        def make_iterator(epoch: int):
-            options = {**kwargs, "epoch": epoch, "disable_iterator_cache": True}
-            return super(CheckedTranslationTask, self).get_batch_iterator(dataset, *args, **options)
-
-        epoch = kwargs.get("epoch", 1)
-        if self.epochs is not None and self.epochs.dataset is not dataset:  # over the folder of data before this one
-            if self.epochs.dataloader and self.epochs.dataloader._iterator:
-                self.epochs.dataloader._iterator._shutdown_workers()  # else the collector waits 5 s for each
-            self.epochs = None
-            gc.collect()
-        if self.epochs is None:
-            self.epochs = make_iterator(epoch)
-        if update_epoch_batch_itr:
-            self.epochs.batch_sampler = lambda dataset, epoch: make_iterator(epoch).frozen_batches
-            self.epochs.seed = kwargs.get("seed", self.epochs.seed)  # --update-ordered-indices-seed: another each time
-        if self.epochs.dataloader is not None:  # it would follow --curriculum as the first epoch does
-            self.epochs.epoch_batch_sampler.shuffle = epoch > self.curriculum
-        return self.epochs
-
     def state_dict(self) -> dict:
         """Called by fairseq to save what `load_state_dict` gets: a checkpoint has no words, only their folder."""
         sides = (self.source_dictionary, self.target_dictionary)
@@ -345,12 +301,3 @@ class CheckedTranslationTask(TranslationTask):
 @register_task("fast_translation", dataclass=CheckedTranslationConfig)
 class FastTranslationTask(CheckedTranslationTask):
     """The task's name in version 0.1, which old checkpoints and commands have."""
-
-
-def resident_memory() -> int:
-    """Bytes of this process and of its multiprocessing children."""
-    pages = 0
-    for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
-        with contextlib.suppress(OSError):  # it has just ended
-            pages += int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")

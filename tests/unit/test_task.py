@@ -1,18 +1,15 @@
-"""--task checked_translation: the batches of a training's epochs, and what its log says of memory."""
+"""--task checked_translation: its options, data, checkpoints, searches and log."""
 
 import argparse
 import atexit
-import gc
 import math
-import multiprocessing
 import os
-import weakref
 from unittest import mock
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import LanguagePairDataset, ListDataset
+from fairseq.data import LanguagePairDataset
 from fairseq.data.iterators import BufferedIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
@@ -21,130 +18,16 @@ from fairseq.tasks import setup_task
 from fairseq.tasks.translation import TranslationTask
 from fairseq.token_generation_constraints import pack_constraints, unpack_constraints
 from omegaconf import OmegaConf
-from torch import distributed
+from torch import distributed, multiprocessing
 
 from user_dir.config import training_options as options_of_training
 from user_dir.errors import InputError
-from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, DoesNotFit, resident_memory
+from user_dir.task import CheckedTranslationConfig, CheckedTranslationTask, DoesNotFit
 from user_dir.training.bpe_dropout import BPEDropout
 from user_dir.training.data import Sample
-from user_dir.training.processes import stop_loading
+from user_dir.training.processes import resident_memory, stop_loading
 
 from support import OLD, SMALL, training_options
-
-
-@pytest.fixture
-def dataset(dictionary):
-    """200 pairs of the lengths 2 to 6: the batches of an epoch depend on the order of those that are equally long."""
-    sentences = [torch.randint(4, 50, (2 + number % 5,)) for number in range(200)]
-    sides = ListDataset(sentences, [len(sentence) for sentence in sentences])
-    return lambda: LanguagePairDataset(sides, sides.sizes, dictionary, sides, sides.sizes, dictionary)
-
-
-def epochs(task, dataset, count=3, number=1, seed=lambda epoch: 1, anew=True, **more):
-    """The batches of some epochs, as fairseq's trainer asks for them: the numbers of the pairs in each."""
-    found = []
-    for _ in range(count):
-        options = {"max_tokens": 40, "seed": seed(number), "epoch": number, "update_epoch_batch_itr": anew, **more}
-        iterator = task.get_batch_iterator(dataset, **options)
-        found.append([batch["id"].tolist() for batch in iterator.next_epoch_itr()])
-        number = iterator.next_epoch_idx
-    return found, iterator
-
-
-@pytest.mark.parametrize("anew", [True, False])
-def test_batches_are_fairseqs_in_one_iterator(new_task, dictionary, dataset, anew):
-    """Made anew in each epoch, or once, and shuffled."""
-    stock = TranslationTask(CheckedTranslationConfig(), dictionary, dictionary)
-    stock.dataset_to_epoch_iter = {}  # fairseq keeps one for each dataset here
-    expected, _ = epochs(stock, dataset(), anew=anew)
-    task, data = new_task(), dataset()
-    first = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=1, update_epoch_batch_itr=anew)
-    found, last = epochs(task, data, anew=anew)
-    assert found == expected and last is first and found[0] != found[1]
-    assert (sorted(map(sorted, found[0])) == sorted(map(sorted, found[1]))) != anew
-
-
-def test_a_resumed_training_meets_the_same_batches(new_task, dataset):
-    data = dataset()
-    (_, *expected), _ = epochs(new_task(), data)
-    task = new_task()
-    iterator = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=2, update_epoch_batch_itr=True)
-    iterator.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 3, "shuffle": True})
-    rest = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
-    again = task.get_batch_iterator(data, max_tokens=40, seed=1, epoch=3, update_epoch_batch_itr=True)
-    assert rest == expected[0][3:] and [batch["id"].tolist() for batch in again.next_epoch_itr()] == expected[1]
-
-
-def test_a_seed_for_each_epoch(new_task, dataset):
-    """--update-ordered-indices-seed: a training that is resumed in its second epoch meets the same batches."""
-    data, seed = dataset(), lambda epoch: 7 + epoch
-    expected, _ = epochs(new_task(), data, seed=seed)
-    task = new_task()
-    assert epochs(task, data, 2, number=2, seed=seed)[0] == expected[1:]
-
-
-def test_the_iterator_over_a_folder_ends_with_it(new_task, dataset, monkeypatch):
-    """It is part of a reference cycle; for a worker that is alive when it is collected torch may wait five seconds."""
-    task = new_task()
-    before = weakref.ref(epochs(task, dataset(), 1, num_workers=1)[1])
-    assert before() is not None
-    (worker,) = before().dataloader._iterator._workers
-    alive, collect = [], gc.collect
-    monkeypatch.setattr(gc, "collect", lambda: alive.append(worker.is_alive()) or collect())
-    epochs(task, dataset(), 1)
-    assert before() is None and alive == [False]
-
-
-@pytest.mark.parametrize("anew", [True, False])
-def test_other_data_have_an_iterator_of_their_own(new_task, dataset, anew):
-    """A validation set, also where it is what is trained on; and the next part of a training set in several folders."""
-    task, data = new_task(), dataset()
-    task.dataset_to_epoch_iter = {}  # fairseq keeps an iterator for each
-    options = {"max_tokens": 40, "seed": 1, "epoch": 1, "disable_iterator_cache": False}  # as fairseq's trainer
-    training = task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options)
-    validation = task.get_batch_iterator(data, **options)
-    assert validation is not training and task.get_batch_iterator(data, **options) is validation
-    assert task.get_batch_iterator(data, update_epoch_batch_itr=anew, **options) is training
-    assert task.get_batch_iterator(dataset(), update_epoch_batch_itr=anew, **options) is not training
-    task.get_batch_iterator(text := dataset(), max_tokens=40)  # as fairseq-interactive for each text that it reads
-    assert text not in task.dataset_to_epoch_iter
-
-
-@pytest.mark.parametrize("anew", [True, False])
-def test_epochs_after_the_curriculum_are_shuffled(new_task, dataset, anew):
-    """fairseq keeps the order of the first epoch; and a training that is resumed meets another one."""
-    data, options = dataset(), {"max_tokens": 40, "seed": 1, "update_epoch_batch_itr": anew}
-
-    def orders(first: int) -> list:
-        task = new_task()
-        task.curriculum = 2
-        found = []
-        for number in range(first, 5):
-            iterator = task.get_batch_iterator(data, epoch=number, **options)
-            batches = iterator.next_epoch_itr(shuffle=number > task.curriculum)  # as fairseq-train calls it
-            found.append([{*batch["id"].tolist()} for batch in batches])
-            assert (found[-1] == [{*batch} for batch in iterator.frozen_batches]) == (number <= task.curriculum)
-        return found
-
-    found = orders(1)
-    assert found[2] != found[3]
-    if anew:
-        assert [orders(first)[0] for first in (2, 3, 4)] == found[1:]
-
-
-def test_all_pairs_are_evaluated_and_batches_of_training_are_multiples(new_task, dataset):
-    """fairseq leaves out the last pairs of a set that is not divisible by 8, and fails where nothing is left."""
-    task = new_task(train_subset="train")
-    task.datasets = {"train": Sample(dataset(), 197), "valid": Sample(dataset(), 5)}
-
-    def sizes(split, **more):
-        pairs, options = task.datasets[split], {"max_tokens": 100, "seed": 1, "epoch": 1}
-        batches = task.get_batch_iterator(pairs, required_batch_size_multiple=8, **options, **more).frozen_batches
-        return [len(batch) for batch in batches]
-
-    assert sum(sizes("valid")) == 5 and sum(sizes("train")) == 197  # as fairseq-generate --gen-subset train does
-    assert not [size for size in sizes("train", update_epoch_batch_itr=False) if size % 8]
 
 
 @pytest.mark.parametrize("trained, options", [("test", ["--bpe-dropout", "0.5"]), ("train", ["--valid-pairs", "5"])])
@@ -176,32 +59,56 @@ def test_a_training_s_criterion_and_schedule_are_known():
     assert (found["label_smoothing"], found["warmup_updates"]) == (0.3, 7)
 
 
-@pytest.mark.parametrize("given, language", [("{}", "en"), ('{"target_lang":"de"}', "de")])
-def test_validation_searches_with_ours(monkeypatch, given, language):
-    """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
-    words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
-    words += " --lr 1e-3 --curriculum 2 --eval-bleu-detok moses --eval-bleu-args {}"
-    words += f" --train-subset test --valid-subset test --max-tokens 4000 --eval-bleu-detok-args {given}"
-    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
-    task = setup_task(cfg.task)
-    at_exit = []
+@pytest.fixture
+def validated(monkeypatch):
+    """validated(arguments): the options and the task of a training with --eval-bleu, whose model has been built."""
+    at_exit, with_parent = [], []
     monkeypatch.setattr(atexit, "register", at_exit.append)
-    ends = []
-    monkeypatch.setattr("user_dir.task.end_with_parent", lambda: ends.append(True))
-    checkpoint_utils.save_checkpoint.best = 1.0  # of a training before this one
-    batches = BufferedIterator(2, [1] * 9)  # of that, too
-    assert next(batches) == 1
-    task.build_model(cfg.model)
-    assert not batches._consumer.is_alive()
-    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
+    monkeypatch.setattr("user_dir.task.end_with_parent", lambda: with_parent.append(True))
+
+    def build(arguments="{}"):
+        words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
+        words += " --lr 1e-3 --curriculum 2 --eval-bleu-detok moses --eval-bleu-args {}"
+        words += f" --train-subset test --valid-subset test --max-tokens 4000 --eval-bleu-detok-args {arguments}"
+        cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
+        task = setup_task(cfg.task)
+        task.build_model(cfg.model)
+        return cfg, task
+
+    build.at_exit, build.with_parent = at_exit, with_parent
+    return build
+
+
+def test_validation_searches_with_ours(validated):
+    """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
+    _, task = validated()
     assert task.sequence_generator.is_plain_beam_search() and task.curriculum == 2
-    evaluation = setup_task(cfg.task, from_checkpoint=True)  # as by fairseq-validate
+
+
+@pytest.mark.parametrize("given, language", [("{}", "en"), ('{"target_lang":"de"}', "de")])
+def test_validation_detokenises_in_the_target_language(validated, given, language):
+    """In training, and as fairseq-validate; fairseq's would be English always."""
+    cfg, task = validated(given)
+    evaluation = setup_task(cfg.task, from_checkpoint=True)
     evaluation.build_model(cfg.model, from_checkpoint=True)
     for one in (task, evaluation):
-        assert one.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'  # fairseq's: always English
-    assert stop_loading in at_exit
-    # Each of several processes reads the checkpoint, and none trains on alone (test_processes.py).
-    assert cfg.checkpoint.load_checkpoint_on_all_dp_ranks and ends == [True]
+        assert one.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'
+
+
+def test_a_training_begins_without_another_one_s_best_value_and_batches(validated):
+    checkpoint_utils.save_checkpoint.best = 1.0
+    batches = BufferedIterator(2, [1] * 9)
+    assert next(batches) == 1
+    validated()
+    assert not batches._consumer.is_alive()
+    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
+
+
+def test_a_training_s_processes_read_the_checkpoint_and_end_together(validated):
+    """As integration/test_processes.py shows; and no thread loads batches while Python ends."""
+    cfg, _ = validated()
+    assert cfg.checkpoint.load_checkpoint_on_all_dp_ranks and validated.with_parent == [True]
+    assert stop_loading in validated.at_exit
 
 
 @pytest.mark.parametrize(

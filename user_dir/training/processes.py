@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import pathlib
 import queue
 import signal
 import threading
@@ -101,3 +102,12 @@ def stop_loading() -> None:
                 with contextlib.suppress(queue.Empty):
                     thread._queue.get_nowait()  # it may be waiting for room
                 thread.join(0.01)
+
+
+def resident_memory() -> int:
+    """Bytes of this process and of its multiprocessing children."""
+    pages = 0
+    for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
+        with contextlib.suppress(OSError):  # it has just ended
+            pages += int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
