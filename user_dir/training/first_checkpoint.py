@@ -88,7 +88,7 @@ def refuse_beginning_among_checkpoints(options, last: pathlib.Path) -> None:
 def stop_at_limits(options, name: str, path: pathlib.Path, done: dict[str, float], task: FairseqTask) -> None:
     """Makes a training that continues from its own checkpoint, `path`, end if it has `done` all that `options` allow.
 
-    fairseq would do one more update.
+    With --max-update or --stop-time-hours fairseq would do one more update.
 
     Raises:
         InputError: if the option `name` says to continue from another checkpoint, and that has done as much
