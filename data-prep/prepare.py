@@ -8,7 +8,8 @@
 
 The output folder gets raw/ (untokenised text: its test set is the reference), tok/ (tokenised), clean/ (the
 training text that is used), bpe/ (subwords and their codes), data-bin/ (for fairseq-train and fairseq-generate),
-manifest.json (counts, options, versions, checksums) and ATTRIBUTION. Finished stages are skipped.
+manifest.json (counts, options, versions, checksums) and ATTRIBUTION. A finished stage is skipped; if its options or
+your text have changed, it and the later stages are replaced.
 """
 
 import argparse

@@ -6,7 +6,8 @@
 
 A folder stands for the .mrg files in it. The output folder is like prepare.py's, with the languages `words` and
 `brackets`: raw/ (words and brackets: compare parses with raw/test.brackets), tok/ and clean/ (the same), bpe/ (words in
-subwords, and their codes), data-bin/, manifest.json. Finished stages are skipped.
+subwords, and their codes), data-bin/, manifest.json. A finished stage is skipped; if its options or your trees have
+changed, it and the later stages are replaced.
 
 The treebank defines the tokens: nothing is tokenised, no tree with words is dropped, and only the words are split into
 subwords. Words and brackets have separate dictionaries.

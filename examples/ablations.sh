@@ -28,6 +28,7 @@ fi
 [ -z "${MIRROR:-}" ] || MIRROR=$(realpath "$MIRROR")
 cd "$(dirname "$0")/.."
 . examples/install/environment.sh
+export -n SIZE SEEDS FAMILIES  # which would have no effect in a row
 
 name=${1:-}
 [[ $name == [a-z]* ]] || fail "name a table: $(python -m user_dir.tools.shared.paper_tables)"
@@ -86,7 +87,7 @@ while IFS='|' read -r -u 3 row family options published; do
     run=$output/$row.$seed
     if [ "$recipe" = quickstart ]; then
       ARCH=${family}_${SIZE:-tiny} UPDATES=${UPDATES:-800} MINUTES=${MINUTES:-6000} OUTPUT=$run \
-        env -u SIZE examples/quickstart.sh $options --seed "$seed" "$@"
+        examples/quickstart.sh $options --seed "$seed" "$@"
     elif [[ $row == *big ]]; then  # another architecture
       FAMILY=$family SIZE=big SEED=$seed OUTPUT=$run examples/wmt14.sh "$@"
     else

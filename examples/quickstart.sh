@@ -42,7 +42,7 @@ generation=(--tokenizer moses --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50)
 
 . "$(dirname "$0")/shared/steps.sh"
 have_no_effect BATCH MAX_TOKENS AVERAGE CHOOSE VALID_PAIRS SMOKE STEPS SIZE TASK TREEBANK PARSED MERGES PATIENCE \
-  PREPARATION PROCESSES NODES
+  PREPARATION PROCESSES NODES SEEDS FAMILIES
 # The recipes of other corpora prepare these otherwise, in the same folders.
 [[ $corpus == tatoeba || $corpus == bible ]] || fail "CORPUS=$corpus: choose tatoeba or bible, or another recipe"
 [ -z "${ARCH:-}" ] || [ -z "${FAMILY:-}" ] || fail "ARCH=$ARCH and FAMILY=$FAMILY: both name the model; omit one"

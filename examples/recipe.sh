@@ -44,7 +44,7 @@ for name in shape dataset detokenise update_pairs remedy updates average; do
     fail "your environment has a variable $name, which would be taken for a setting of the recipe: unset $name"
 done
 have_no_effect ARCH CORPUS TASK TREEBANK PARSED SIZE SOURCE TARGET MERGES PATIENCE PREPARATION PAIRS MINUTES VALIDATE \
-  ${update_pairs:+BATCH}
+  SEEDS FAMILIES ${update_pairs:+BATCH}
 for argument in "${further[@]}"; do
   case ${argument%%=*} in
     --keep-last-epochs) fail "$argument: AVERAGE says how many are kept; omit it" ;;

@@ -1,6 +1,6 @@
 """The cost of preparing a corpus: against the libraries' commands, by step, and in memory.
 
-    python tests/benchmarks/data_prep.py text.de text.en --source-lang de --target-lang en [--lines 20000] [--copies 8]
+    python tests/benchmarks/data_prep.py a.de a.en --source-lang de --target-lang en [--lines 20000] [--copies 1 8]
 
 1. sacremoses' and subword-nmt's command lines one after the other, and ours, in turn on the same lines: seconds, ratio,
    and whether the files are equal. Theirs include the start of each command; our processes wait already.
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--source-lang", required=True)
     parser.add_argument("--target-lang", required=True)
     parser.add_argument("--lines", type=int, default=20_000, help="lines for the comparison with the commands; 0: none")
-    parser.add_argument("--copies", type=int, nargs="*", default=[1, 8], help="copies of the text to prepare")
+    parser.add_argument("--copies", type=int, nargs="*", default=[1, 8], help="of the text to prepare (default: 1 8)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.lines:

@@ -83,7 +83,12 @@ def test_help(tool, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", [command, "--help"])  # the installed command calls main()
     with pytest.raises(SystemExit) as stop:
         importlib.import_module(f"user_dir.tools.{tool}").main()
-    assert stop.value.code == 0 and capsys.readouterr().out.startswith(f"usage: {command} ")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert stop.value.code == 0 and shown.startswith(f"usage: {command} ")
+    assert "--output" not in shown or "in place of" in shown
+    values = re.findall(r"--([\w-]+) \[?([A-Z_]+)\b", shown)  # what kind of value, and not the option's name again
+    repeated = {name for name, value in values if value.lower() == name.replace("-", "_")}
+    assert repeated == ({"output"} if tool == "compare" else set())  # its help has OUTPUT.md
 
 
 class Parsed(Exception):

@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
     reference = "the target text as published (default: raw/SUBSET.LANGUAGE beside the data folder, or the data)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=reference)
     seeds = "seeds of the random weights (default: 1 2 3)"
-    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help=seeds)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], metavar="N", help=seeds)
     add_search(parser)
     args = parser.parse_args(arguments)
     translator = open_model(args)

@@ -23,7 +23,7 @@ from ..checkpoints.files import (
 from ..errors import InputError
 from ..files import refuse_output, write
 from ..training.last_checkpoint import LAST
-from .shared.command import exit_in_one_line, new_parser, positive, refuse_repeated
+from .shared.command import add_output, exit_in_one_line, new_parser, positive, refuse_repeated
 
 
 def last_checkpoints(folder: pathlib.Path, count: int, by: str, fewer: bool) -> list[pathlib.Path]:
@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--by", choices=NUMBERED, help=by + " (default: epoch)")
     fewer = f"average all there are, if there are fewer than N; {LAST} alone, if there is none"
     parser.add_argument("--or-fewer", action="store_true", help=fewer)
-    parser.add_argument("--output", required=True, type=pathlib.Path, help="the checkpoint to write")
+    add_output(parser)
     args = parser.parse_args(arguments)
     if args.last and len(args.inputs) == 1 and not args.inputs[0].is_dir():
         raise InputError(f"there is no folder {args.inputs[0]}: name the folder of a run, or omit --last")

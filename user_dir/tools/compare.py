@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-compare", __doc__)
     help = "a system and its outputs (or the folders of its runs), one for each seed: runs/vaswani.seed3 has seed 3"
     parser.add_argument("--system", action="append", nargs="+", required=True, metavar=("NAME", "FILE"), help=help)
-    parser.add_argument("--baseline", help="the system the others are compared with (default: the first)")
+    parser.add_argument("--baseline", metavar="NAME", help="the system to compare with (default: the first)")
     add_options(parser)
     help = "test over sentences (default: bootstrap, 1,000 samples; randomisation: 10,000)"
     parser.add_argument("--test", choices=TESTS, default="bootstrap", help=help)
@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--lengths-of", type=pathlib.Path, metavar="FILE", help=help)
     help = "longest length in each bucket but the last (default: five of similar size)"
     parser.add_argument("--bounds", type=int, nargs="+", metavar="WORDS", help=help)
-    parser.add_argument("--output", required=True, type=pathlib.Path, help="OUTPUT.md and OUTPUT.png are written")
+    help = "OUTPUT.md and OUTPUT.png are written, in place of earlier ones"
+    parser.add_argument("--output", required=True, type=pathlib.Path, help=help)
     args = parser.parse_args(arguments)
     refuse_output(args.output)
     output = args.output.with_suffix("") if args.output.suffix in (".md", ".png") else args.output

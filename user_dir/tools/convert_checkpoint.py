@@ -24,7 +24,7 @@ from ..checkpoints.trusted import refuse_untrusted
 from ..config import PARTS, VariantConfig, own_options, refuse_options
 from ..errors import InputError, flag
 from ..files import refuse_output, write
-from .shared.command import add_checkpoint, exit_in_one_line, new_parser
+from .shared.command import add_checkpoint, add_output, exit_in_one_line, new_parser
 
 STOCK, OURS = "transformer", "vaswani_transformer"
 ARCHITECTURES = {STOCK: STOCK, OURS: f"{OURS}_base"}  # a checkpoint's sizes stand beside it
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-convert-checkpoint", __doc__)
     add_checkpoint(parser)
     parser.add_argument("--to", choices=ARCHITECTURES, required=True, help="the family to convert it to")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
+    add_output(parser)
     args = parser.parse_args(arguments)
     refuse_output(args.output, [args.checkpoint])
     state = convert(args.checkpoint, args.to)

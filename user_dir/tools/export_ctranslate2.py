@@ -30,7 +30,7 @@ from ..serving.models import data_of, load_models, longest_source
 from ..serving.respelling import characters_of
 from ..transformer.layers import TransformerDecoderLayer, TransformerEncoderLayer
 from ..transformer.model import TransformerDecoder, TransformerEncoder
-from .shared.command import add_checkpoint, add_data, exit_in_one_line, new_parser
+from .shared.command import add_checkpoint, add_data, add_output, exit_in_one_line, new_parser
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "bfloat16", "float32")
 # Our options that may have any value: CTranslate2 computes it, or it has no effect alone.
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_data(parser)
     help = "type of the weights (default: the checkpoint's, with which nmt-translate takes the export by itself)"
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help=help)
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the folder to write")
+    add_output(parser, "the folder of the export", "FOLDER")
     help = "write nothing, without an error, where CTranslate2 is not installed or does not compute the model or the "
     parser.add_argument("--if-possible", action="store_true", help=help + "run's length penalty")
     args = parser.parse_args(arguments)

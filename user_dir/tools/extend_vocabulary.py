@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..files import refuse_output, write
 from ..serving.models import data_of
 from ..task import CheckedTranslationConfig, CheckedTranslationTask
-from .shared.command import add_checkpoint, exit_in_one_line, new_parser
+from .shared.command import add_checkpoint, add_output, exit_in_one_line, new_parser
 
 # The sides whose words are the rows of these matrices: 0 for the source, 1 for the target.
 ROWS = {"encoder.embed_tokens.weight": 0, "decoder.embed_tokens.weight": 1, "decoder.output_projection.weight": 1}
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="random seed of the new rows (default: %(default)s)"
     )
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="the checkpoint to write")
+    add_output(parser)
     args = parser.parse_args(arguments)
     refuse_output(args.output, [args.checkpoint])
     logging.getLogger("fairseq").setLevel(logging.WARNING)

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = new_parser("nmt-plot-attention", __doc__)
     add_checkpoint(parser)
     add_data(parser)
-    parser.add_argument("--sentence", required=True, help="the sentence to translate")
+    parser.add_argument("--sentence", required=True, metavar="TEXT", help="the sentence to translate")
     kinds = "the attention to draw; in a page, the one shown first (default: %(default)s)"
     parser.add_argument("--attention", choices=ATTENTIONS, default="encoder-decoder", help=kinds)
     parser.add_argument("--layer", type=int, metavar="N", help="which layer, counted from 1 (default: the last)")

@@ -187,9 +187,9 @@ def main(arguments: list[str] | None = None) -> None:
         "logs", nargs="+", type=pathlib.Path, help="logs or records of trainings, or the folders of runs"
     )
     given = "a name for each log (default: the log's; its folder's for train.log, run.json, and logs of one name)"
-    parser.add_argument("--names", nargs="+", help=given)
+    parser.add_argument("--names", nargs="+", metavar="NAME", help=given)
     values = f"values to draw, named as in the logs (default: {' '.join(TITLES)}; loss --against training-loss)"
-    parser.add_argument("--values", nargs="+", help=values)
+    parser.add_argument("--values", nargs="+", metavar="NAME", help=values)
     against = "updates, hours (wall) or seconds of training, or its loss (default: updates)"
     parser.add_argument("--against", choices=AXES, default="updates", help=against)
     reach = "print when each run reached this validation loss (without a number: the lowest one of the first log)"

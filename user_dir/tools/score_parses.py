@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("runs", nargs="+", type=pathlib.Path, metavar="FILE", help=help)
     add("--gold", type=pathlib.Path, metavar="FILE", help="a gold tree for each sentence (default: the T- lines)")
     add("--words", type=pathlib.Path, metavar="FILE", help="the sentences, for --output")
-    help = "where the first run's trees go, bracketed, for other tools"
+    help = "where the first run's trees go, bracketed, for other tools, in place of an earlier file"
     add("--output", type=pathlib.Path, metavar="FILE", help=help)
     args = parser.parse_args(arguments)
     if bool(args.words) != bool(args.output):

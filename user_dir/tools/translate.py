@@ -116,7 +116,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add_checkpoint(parser, ", or an export for CTranslate2")
     parser.add_argument("text", nargs="*", help="the text to translate (default: --input, or the standard input)")
     parser.add_argument("--input", type=pathlib.Path, metavar="FILE", help="translate the lines of this file")
-    help = "write to this file, which appears when all is translated (default: standard output)"
+    help = "write to this file, in place of an earlier one, when all is translated (default: standard output)"
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help=help)
     add_data(parser)
     help = "the text is in subwords already, like the training data; the output is tokens. Required for data that "
@@ -143,7 +143,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     help = "the library that computes (default: CTranslate2 on a CPU, if ctranslate2/ beside the checkpoint was "
     help += "exported from it, and none of --data, --ensemble, --lenpen-form, --nbest and --autocast is given)"
     parser.add_argument("--engine", choices=("ctranslate2", "torch"), help=help)
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU where there is one)")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, … (default: a GPU where there is one)")
     help = "matrix products in bfloat16, or not "
     help += "(default: as in the training; off if this machine gains nothing by bfloat16)"
     parser.add_argument("--autocast", choices=("off", "bf16"), help=help)

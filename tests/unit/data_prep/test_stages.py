@@ -65,6 +65,8 @@ def test_a_file_of_another_size_is_made_again_as_the_page_says(tmp_path):
     assert recorder.run() == ["bpe"]
     page = one_line(PROJECT / "data-prep/README.md")
     assert "are skipped unless options or your text have changed, or a file of theirs has another size." in page
+    for command in ("prepare.py", "treebank.py"):  # in --help
+        assert "have changed, it and the later stages are replaced." in one_line(PROJECT / "data-prep" / command)
 
 
 def test_data_of_an_earlier_version_are_kept(tmp_path, capsys, monkeypatch):

@@ -87,6 +87,8 @@ from unit.examples.support import EXAMPLES, option, plan
         ("quickstart.sh", {"SIZE": "base"}, ["SIZE=base has no effect"]),
         ("quickstart.sh", {"PROCESSES": 2}, ["PROCESSES=2 has no effect"]),
         ("multi30k.sh", {"VALIDATE": 100}, ["VALIDATE=100 has no effect"]),
+        ("multi30k.sh", {"SEEDS": "1 2 3"}, ["SEEDS=1 2 3 has no effect"]),
+        ("quickstart.sh", {"FAMILIES": "relative_transformer"}, ["FAMILIES=relative_transformer has no effect"]),
         ("sequences.sh", {"BATCH": 1000}, ["BATCH=1000 has no effect"]),
         ("multi30k.sh", {"typed": "--update-freq 4"}, ["--update-freq: use BATCH="]),
         ("multi30k.sh", {"typed": "--max-tokens=4"}, ["--max-tokens=4: use BATCH="]),

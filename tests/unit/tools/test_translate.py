@@ -268,7 +268,7 @@ def test_no_message_among_the_translations(model, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--beam", "0"], "--beam: invalid number, at least 1, value: '0'"),
+        (["--beam", "0"], "--beam: invalid whole number, at least 1, value: '0'"),
         (["w1", "--input", "file"], "either text or --input"),
     ],
 )

@@ -32,7 +32,7 @@ def positive(value: str) -> int:
     return number
 
 
-positive.__name__ = "number, at least 1,"  # for argparse's message
+positive.__name__ = "whole number, at least 1,"  # for argparse's message
 
 
 def checkpoint(value: str) -> pathlib.Path:
@@ -71,10 +71,16 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lenpen", type=float, metavar="A", help=lenpen)
 
 
+def add_output(
+    parser: argparse.ArgumentParser, written: str = "the checkpoint to write", metavar: str = "FILE"
+) -> None:
+    help = f"{written}, in place of an earlier one"
+    parser.add_argument("--output", type=pathlib.Path, required=True, metavar=metavar, help=help)
+
+
 def add_picture(parser: argparse.ArgumentParser, *more: str) -> None:
     """more: other formats."""
-    help = f"the picture; its ending says the format ({', '.join(['png', 'pdf', 'svg', *more])})"
-    parser.add_argument("--output", type=pathlib.Path, required=True, help=help)
+    add_output(parser, f"the picture (its ending says the format: {', '.join(['png', 'pdf', 'svg', *more])})")
 
 
 def flush_output() -> None:

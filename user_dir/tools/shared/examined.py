@@ -16,7 +16,7 @@ from .command import positive
 
 def add_sentences(parser: argparse.ArgumentParser) -> None:
     subset = "a set of the data-bin, such as valid or test (default: %(default)s)"
-    parser.add_argument("--subset", default="test", help=subset)
+    parser.add_argument("--subset", default="test", metavar="NAME", help=subset)
     tokens = "subwords in a batch (default: %(default)s)"
     parser.add_argument("--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=tokens)
 

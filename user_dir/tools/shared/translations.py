@@ -132,7 +132,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     help = "as published: detokenised, a line for each segment (default: the T- lines)"
     parser.add_argument("--reference", type=pathlib.Path, metavar="FILE", help=help)
     help = "language of the hypotheses (default: the ending of --reference's name, if it has two letters)"
-    parser.add_argument("--target-lang", help=help)
+    parser.add_argument("--target-lang", metavar="CODE", help=help)
     help = "whether hypotheses (and T- lines) are Moses tokens and are to be detokenised; auto: plain text is not, "
     help += "fairseq-generate's output is if it was made without --tokenizer (no: sentencepiece on untokenised text)"
     parser.add_argument("--tokenised", choices=("auto", "yes", "no"), default="auto", help=help)

@@ -52,14 +52,14 @@ def test_mistakes_of_ours_are_not_hidden():
         raise ValueError
 
 
-@pytest.mark.parametrize("beam", ["0", "-1", "many"])
+@pytest.mark.parametrize("beam", ["0", "-1", "2.5", "many"])
 def test_numbers(beam, capsys):
     parser = new_parser("tool", "what for\n\n    tool  FILE")
     add_search(parser)
     assert parser.parse_args(["--beam", "3"]) == argparse.Namespace(beam=3, lenpen=None)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--beam", beam])
-    said = f"tool: error: argument --beam: invalid number, at least 1, value: '{beam}'; see --help\n"
+    said = f"tool: error: argument --beam: invalid whole number, at least 1, value: '{beam}'; see --help\n"
     assert capsys.readouterr().err == said
     assert "\n    tool  FILE\n" in parser.format_help()
 
