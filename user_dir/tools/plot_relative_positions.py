@@ -100,7 +100,7 @@ def draw(found: dict[tuple[str, str], list[Tensor]], title: str):
         axis.set_facecolor("0.9")
         ends = [0, *itertools.accumulate(map(len, layers))]
         for end in ends[1:-1]:
-            axis.axhline(end, color="white", linewidth=0.8)
+            axis.axhline(end, color="black" if kind == SCORES else "white", linewidth=0.8)
         middles = [(start + end) / 2 for start, end in itertools.pairwise(ends)]
         axis.set_yticks(middles, [str(number) for number in range(1, len(layers) + 1)])
         axis.tick_params(axis="y", length=0)

@@ -276,6 +276,7 @@ def test_a_picture_of_many_systems():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [system.name for system in systems]
     assert [[*line.get_ydata()] for line in points] == [[3.0, 6.0]] * 21
+    assert all("mean ± standard deviation" in axis.get_title() for axis in figure.axes)  # both have bars
     seeds, lengths = ([label.get_text() for label in axis.get_xticklabels()] for axis in figure.axes)
     assert seeds == [system.name for system in systems] and lengths == ["1–5\n(1)", "6–9\n(1)"]
     assert [container.lines[0].get_xdata()[0] for container in figure.axes[0].containers] == [*range(21)]

@@ -52,6 +52,8 @@ def test_maps_are_drawn_with_their_names(checkpoint, options, kinds):
         assert [label.get_text() for label in axis.get_yticklabels()] == ["1", "2"]
         low, high = axis.images[0].get_clim()
         assert (low == -high) == axis.get_title().endswith(tool.SCORES)
+        border = "black" if low == -high else "white"  # which the colour of 0 would hide
+        assert [line.get_color() for line in axis.lines] == [border]
     for (side, kind), layers in found.items():
         seen = torch.tensor(drawn[f"{side}: {kind}"].filled(math.nan))
         expected = torch.cat(layers)

@@ -106,7 +106,8 @@ def draw(systems: list[System], metric: Metric, parts: dict, lengths_of: str):
     seeds.set(title="seeds, mean ± standard deviation", ylabel="sacreBLEU", xlim=(-0.5, len(systems) - 0.5))
     seeds.grid(axis="y", alpha=0.3)
     lengths.set_xticks(range(len(parts)), [f"{label}\n({len(inside)})" for label, inside in parts.items()])
-    lengths.set(title="by sentence length", ylabel="sacreBLEU", xlabel=f"words of {lengths_of} (segments)")
+    lengths.set(title="by sentence length, mean ± standard deviation", ylabel="sacreBLEU")
+    lengths.set_xlabel(f"words of {lengths_of} (segments)")
     lengths.grid(axis="y", alpha=0.3)
     # Given as labels, names that begin with _ would be left out.
     figure.legend(lengths.containers, names, loc="outside right upper", fontsize="small")

@@ -11,7 +11,7 @@ from ...files import write
 
 # Okabe and Ito's colours, which colour-blind readers tell apart too; yellow is left out, hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
-STROKES, MARKS = ("-", "--", ":", "-."), "os^D"  # of lines and points, when the colours are used up
+STROKES, MARKS = ("-", "--", ":", "-."), "os^D"  # of lines and points, for a print in black and white
 
 
 def without_debugging_lines() -> None:
@@ -31,13 +31,15 @@ def new_figure(width: float, height: float, title: str = ""):
 
 
 def line_style(number: int) -> dict:
-    """Colour and stroke of line `number`: 32 differ."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STROKES[number // len(COLOURS) % len(STROKES)]}
+    """Colour and stroke of line `number`: 32 differ, and the first four without their colours, too."""
+    turn = number + number // len(COLOURS)
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STROKES[turn % len(STROKES)]}
 
 
 def point_style(number: int) -> dict:
-    """Colour and mark of points `number`: 32 differ."""
-    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[number // len(COLOURS) % len(MARKS)]}
+    """Colour and mark of points `number`: as many."""
+    turn = number + number // len(COLOURS)
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[turn % len(MARKS)]}
 
 
 def format_of(path: pathlib.Path) -> str:

@@ -32,6 +32,8 @@ def test_a_path_that_is_not_utf_8(tmp_path):
 @pytest.mark.parametrize("style", [line_style, point_style])
 def test_so_many_lines_and_points_differ(style):
     assert len({tuple(style(number).values()) for number in range(32)}) == 32
+    without_colours = [tuple(style(number).values())[1] for number in range(5)]  # in black and white
+    assert len({*without_colours[:4]}) == len({*without_colours[1:]}) == 4
 
 
 def test_no_debugging_lines(tmp_path):
