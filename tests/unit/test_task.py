@@ -59,34 +59,25 @@ def test_a_training_s_criterion_and_schedule_are_known():
     assert (found["label_smoothing"], found["warmup_updates"]) == (0.3, 7)
 
 
-@pytest.fixture
-def validated(monkeypatch):
-    """validated(arguments): the options and the task of a training with --eval-bleu, whose model has been built."""
-    at_exit, with_parent = [], []
-    monkeypatch.setattr(atexit, "register", at_exit.append)
-    monkeypatch.setattr("user_dir.task.end_with_parent", lambda: with_parent.append(True))
-
-    def build(arguments="{}"):
-        words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
-        words += " --lr 1e-3 --curriculum 2 --eval-bleu-detok moses --eval-bleu-args {}"
-        words += f" --train-subset test --valid-subset test --max-tokens 4000 --eval-bleu-detok-args {arguments}"
-        cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
-        task = setup_task(cfg.task)
-        task.build_model(cfg.model)
-        return cfg, task
-
-    build.at_exit, build.with_parent = at_exit, with_parent
-    return build
+def validated(arguments="{}"):
+    """The options and the task of a training with --eval-bleu, whose model has been built."""
+    words = "--task checked_translation --arch relative_transformer_tiny --eval-bleu --optimizer fused_adam"
+    words += " --lr 1e-3 --curriculum 2 --eval-bleu-detok moses --eval-bleu-args {}"
+    words += f" --train-subset test --valid-subset test --max-tokens 4000 --eval-bleu-detok-args {arguments}"
+    cfg = convert_namespace_to_omegaconf(training_options(str(OLD / "data-bin"), *words.split()))
+    task = setup_task(cfg.task)
+    task.build_model(cfg.model)
+    return cfg, task
 
 
-def test_validation_searches_with_ours(validated):
+def test_validation_searches_with_ours():
     """--eval-bleu: the hypotheses' attention, which nobody reads, would leave the search to fairseq's generator."""
     _, task = validated()
     assert task.sequence_generator.is_plain_beam_search() and task.curriculum == 2
 
 
 @pytest.mark.parametrize("given, language", [("{}", "en"), ('{"target_lang":"de"}', "de")])
-def test_validation_detokenises_in_the_target_language(validated, given, language):
+def test_validation_detokenises_in_the_target_language(given, language):
     """In training, and as fairseq-validate; fairseq's would be English always."""
     cfg, task = validated(given)
     evaluation = setup_task(cfg.task, from_checkpoint=True)
@@ -95,7 +86,7 @@ def test_validation_detokenises_in_the_target_language(validated, given, languag
         assert one.cfg.eval_bleu_detok_args == f'{{"target_lang": "{language}"}}'
 
 
-def test_a_training_begins_without_another_one_s_best_value_and_batches(validated):
+def test_a_training_begins_without_another_one_s_best_value_and_batches():
     checkpoint_utils.save_checkpoint.best = 1.0
     batches = BufferedIterator(2, [1] * 9)
     assert next(batches) == 1
@@ -104,11 +95,14 @@ def test_a_training_begins_without_another_one_s_best_value_and_batches(validate
     assert not hasattr(checkpoint_utils.save_checkpoint, "best")
 
 
-def test_a_training_s_processes_read_the_checkpoint_and_end_together(validated):
+def test_a_training_s_processes_read_the_checkpoint_and_end_together(monkeypatch):
     """As integration/test_processes.py shows; and no thread loads batches while Python ends."""
+    at_exit, with_parent = [], []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr("user_dir.task.end_with_parent", lambda: with_parent.append(True))
     cfg, _ = validated()
-    assert cfg.checkpoint.load_checkpoint_on_all_dp_ranks and validated.with_parent == [True]
-    assert stop_loading in validated.at_exit
+    assert cfg.checkpoint.load_checkpoint_on_all_dp_ranks and with_parent == [True]
+    assert stop_loading in at_exit
 
 
 @pytest.mark.parametrize(

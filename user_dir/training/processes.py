@@ -1,4 +1,7 @@
-"""Processes: refuses settings with which several would not train one model, and ends them as they should end."""
+"""Processes: refuses settings with which several would not train one model, and ends them as they should end.
+
+It also measures their memory.
+"""
 
 import contextlib
 import importlib.util

@@ -5,6 +5,7 @@ import pathlib
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 
 from ...errors import InputError
 from ...files import write
@@ -32,14 +33,18 @@ def new_figure(width: float, height: float, title: str = ""):
 
 def line_style(number: int) -> dict:
     """Colour and stroke of line `number`: 32 differ, and the first four without their colours, too."""
-    turn = number + number // len(COLOURS)
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STROKES[turn % len(STROKES)]}
+    return style("linestyle", STROKES, number)
 
 
 def point_style(number: int) -> dict:
     """Colour and mark of points `number`: as many."""
+    return style("marker", MARKS, number)
+
+
+def style(name: str, kinds: Sequence[str], number: int) -> dict:
+    """A colour, and as `name` one of four `kinds`, which take turns with the colours."""
     turn = number + number // len(COLOURS)
-    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[turn % len(MARKS)]}
+    return {"color": COLOURS[number % len(COLOURS)], name: kinds[turn % len(kinds)]}
 
 
 def format_of(path: pathlib.Path) -> str:
